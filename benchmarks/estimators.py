@@ -115,18 +115,12 @@ def candidates(size: Size) -> list[Candidate]:
     gaussian = Candidate(
         GaussianClassifier(), [{"gamma": WIDTHS, "alpha": RIDGES}], {"exact Gaussian kernel": {}}
     )
-    features = [
-        Candidate(
-            make_pipeline(DEQFeatures(min(size.features), kernel=kernel), RidgeClassifier()),
-            deq_grid("deqfeatures__", "ridgeclassifier__alpha"),
-            {
-                f"{count} features of the {kernel.upper()}": {"deqfeatures__n_components": count}
-                for count in size.features
-            },
-        )
-        for kernel in ("ck", "ntk")
-    ]
-    return [*exact, gaussian, *features]
+    features = Candidate(
+        make_pipeline(DEQFeatures(min(size.features)), RidgeClassifier()),
+        deq_grid("deqfeatures__", "ridgeclassifier__alpha"),
+        {f"{count} features of the CK": {"deqfeatures__n_components": count} for count in size.features},
+    )
+    return [*exact, gaussian, features]
 
 
 # --- sections ---------------------------------------------------------------------------------------------

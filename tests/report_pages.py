@@ -119,7 +119,7 @@ def write_training(path: Path, **changes: Any) -> Path:
     row = {
         "data": "digits", "width": 64, "train": "readout", "optimizer": "sgd", "lr": 1.0, "seeds": 2, "model": "deq",
         "network": "DEQ(tanh)", "accuracy": 0.9512, "accuracy_sd": 0.004, "agreement": 0.97, "seconds_per_epoch": 0.2,
-        "feature_seconds": 0.1, "inference_seconds": 0.0123, "memory": 5_242_880, "stopped": None,
+        "feature_seconds": 0.1, "inference_seconds": 0.0123, "stopped": None,
     }  # fmt: skip
     path.write_text(json.dumps([row | changes, row | {"model": "twin", "accuracy_sd": None} | changes]))
     return path

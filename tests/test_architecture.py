@@ -30,6 +30,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
         "extras",
         "kernel_names",
         "linalg",
+        "intervals",
     ),
     ("gaussian",),
     ("duals",),
@@ -43,7 +44,9 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("convergence",),
     ("operators", "estimators"),
     ("figures",),
+    ("forecasts",),
     ("learning",),
+    ("distillation",),
     ("verdicts",),
     ("cli", "__main__"),
     # The laboratory stands on the library, which never imports it.
@@ -75,7 +78,6 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "jinja2": frozenset({"lab/report", "lab/explorer"}),
     "markupsafe": frozenset({"lab/report"}),
     "msgspec": frozenset({"lab/papers"}),
-    "pyarrow": frozenset({"data"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.

@@ -1,11 +1,10 @@
-"""Results at a prompt and in a notebook: short, complete, and safe to put on a page."""
+"""Results at a prompt are short and show what matters first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -56,7 +55,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RESULTS)
-def test_results_are_short_at_a_prompt_and_well_formed_in_a_notebook(name: str) -> None:
+def test_results_are_short_at_a_prompt(name: str) -> None:
     make, fact = RESULTS[name]
     result = make()
     text = repr(result)
@@ -64,8 +63,6 @@ def test_results_are_short_at_a_prompt_and_well_formed_in_a_notebook(name: str) 
     assert fact in text
     assert len(text) <= 220
     assert "\n" not in text
-    page = ElementTree.fromstring(result._repr_html_())
-    assert page.find("table") is not None
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,15 +71,13 @@ class Note(display.Shown):
     values: Any = 0
 
 
-def test_text_is_escaped() -> None:
-    note = Note("<script>alert('x')</script> & more")
-    assert "<script>" not in note._repr_html_()
-    assert "&lt;script&gt;" in note._repr_html_()
-
-
-def test_long_values_are_cut_and_long_lists_are_counted() -> None:
+def test_long_values_are_cut_and_long_lists_show_their_first_values() -> None:
     assert len(repr(Note("word " * 200))) < 100
-    assert repr(Note("a", list(range(1000)))) == "Note(text=a, values=1000 entries)"
+    assert repr(Note("a", list(range(1000)))) == "Note(text=a, values=[0, 1, 2, … 1000 values])"
+    assert (
+        repr(Note("a", np.linspace(0.0, 1.0, 31)))
+        == "Note(text=a, values=[0, 0.03333, 0.06667, … 31 values])"
+    )
     assert repr(Note("a", np.zeros((3, 4)))) == "Note(text=a, values=array(3×4))"
     assert repr(Note("a", np.array([1.0, 1.0 / 3.0]))) == "Note(text=a, values=[1, 0.3333])"
 
@@ -91,5 +86,5 @@ def test_long_values_are_cut_and_long_lists_are_counted() -> None:
     "info", [KernelInfo(0, 0.0, 0.0, 0), KernelInfo(3, 1e-9, np.inf, 2, ("series",), "if <x>")]
 )
 def test_zeros_and_infinities_are_shown(info: KernelInfo) -> None:
-    ElementTree.fromstring(info._repr_html_())
+    assert f"error_bound={info.error_bound:.4g}" in repr(info)
     assert ("caveat" in repr(info)) == bool(info.caveat)

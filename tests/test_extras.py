@@ -89,8 +89,7 @@ except nsd.InputError as error:
         ("torch", ("train",)),
         ("torch", ("certify", "--width", "10")),
         ("matplotlib", ("design", "--figure", "twin.png", "--save", "twin.json")),
-        ("matplotlib", ("certify", "--width", "10", "--train", "1", "--figure", "loss.png")),
-        ("zarr", ("kernel", "digits", "--samples", "30", "--out", "G.zarr")),
+        ("zarr", ("kernel", "digits", "--n", "30", "--out", "G.zarr")),
         ("msgspec", ("reproduce", "--list")),
         ("jinja2", ("report",)),
     ],
@@ -108,11 +107,11 @@ def test_a_command_that_needs_an_extra_names_it_before_any_work(
 
 @pytest.mark.slow
 def test_the_demo_goes_on_without_figures_and_training(tmp_path: Path) -> None:
-    done = typed_without(set(EXTRA_OF), "demo", "--samples", "60", folder=tmp_path)
+    done = typed_without(set(EXTRA_OF), "demo", "--n", "60", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert install("plot") in done.stderr
     assert install("torch") in done.stderr
-    assert "Its explicit twin" in done.stdout
+    assert "Explicit twin" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 

@@ -89,37 +89,6 @@ print(first.done, second.done, second.reused, without_seconds(second.rows) == ex
     assert run(code, tmp_path).split() == ["2", "4", "2", "True"]
 
 
-def test_memory_is_asked_for_without_the_ways_of_unix(tmp_path):
-    code = """
-import pathlib
-def refused(*arguments, **others):
-    raise FileNotFoundError
-pathlib.Path.read_text = refused
-sys.platform = "win32"
-from notsodeep.memory import available_bytes, resident_bytes
-print(available_bytes() > 0, resident_bytes() > 0)
-"""
-    assert run(code, tmp_path).split() == ["True", "True"]
-
-
-def test_a_line_feed_stays_one_byte_on_windows(tmp_path):
-    """On Windows a descriptor without O_BINARY turns every line feed into two bytes."""
-    code = """
-os.O_BINARY = 1 << 30
-opened, really_open = [], os.open
-def record(path, flags, mode=0o777):
-    opened.append(bool(flags & os.O_BINARY))
-    return really_open(path, flags & ~os.O_BINARY, mode)
-os.open = record
-from pathlib import Path
-from notsodeep.files import atomic_append
-atomic_append(Path("rows.jsonl"), b"one\\ntwo\\n")
-print(opened)
-"""
-    assert run(code, tmp_path).strip() == "[True]"
-    assert (tmp_path / "rows.jsonl").read_bytes() == b"one\ntwo\n"
-
-
 # --- here ---------------------------------------------------------------------------------------------
 
 
@@ -190,6 +159,6 @@ def test_half_an_append_is_taken_back(monkeypatch, tmp_path):
         return write(file, view[:2])
 
     monkeypatch.setattr(files.os, "write", full)
-    with pytest.raises(InputError, match="Make room"), explained_errors(tmp_path):
+    with pytest.raises(InputError, match="Free some space"), explained_errors(tmp_path):
         atomic_append(path, b"three\n")
     assert path.read_bytes() == b"one\ntwo\n"

@@ -1,8 +1,7 @@
-"""How much memory there is: amounts in words, and the limits of containers."""
+"""Amounts of memory, and the limits of containers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,81 +44,35 @@ def test_what_the_machine_has() -> None:
     assert in_words(12) == "12 bytes"
 
 
-# --- containers: a machine with 64 GB free, in files as Linux has them -----------------------------------------
-
-Limit = Callable[..., None]
-
-
-@pytest.fixture
-def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
-    """Write the files of a control group: where it is, and what they hold."""
-    monkeypatch.setattr(memory, "_PROCESSES", tmp_path / "proc")
-    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "cgroup")
-    (tmp_path / "proc" / "self").mkdir(parents=True)
-    (tmp_path / "proc" / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {64 * GB // 1024} kB\n")
-
-    def write(group: str, own: str, **files: object) -> None:
-        (tmp_path / "proc" / "self" / "cgroup").write_text(own)
-        folder = tmp_path / "cgroup" / group
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / f"memory.{name}").write_text(f"{content}\n")
-
-    return write
-
-
+# A machine with 64 GB free, in files as Linux has them: the group, its name in /proc, its files, the bytes left.
 FREE = 64 * GB // 1024 * 1024
 GROUPS: dict[str, tuple[str, str, dict[str, object], int]] = {
-    "version 2, a container": ("", "0::/\n", {"max": 8 * GB, "current": 3 * GB}, 5 * GB),
-    "version 2, a group of the host": (
-        "user.slice/job",
-        "0::/user.slice/job\n",
-        {"max": 8 * GB, "current": 3 * GB},
-        5 * GB,
+    "a container": ("", "/", {"max": 8 * GB, "current": 3 * GB}, 5 * GB),
+    "a group of the host": ("a/job", "/a/job", {"max": 8 * GB, "current": 3 * GB}, 5 * GB),
+    "a group above": ("a", "/a/job", {"max": 8 * GB, "current": 3 * GB}, 5 * GB),
+    "files read long ago": (
+        "", "/", {"max": 8 * GB, "current": 7 * GB, "stat": f"anon 5\ninactive_file {4 * GB}\nactive_file 9"}, 5 * GB
     ),
-    "version 2, a group above": (
-        "user.slice",
-        "0::/user.slice/job\n",
-        {"max": 8 * GB, "current": 3 * GB},
-        5 * GB,
-    ),
-    "version 2, files read long ago": (
-        "",
-        "0::/\n",
-        {"max": 8 * GB, "current": 7 * GB, "stat": f"anon 5\ninactive_file {4 * GB}\nactive_file 9"},
-        5 * GB,
-    ),
-    "version 2, no limit": ("", "0::/\n", {"max": "max", "current": 3 * GB}, FREE),
-    "version 2, more than there is": ("", "0::/\n", {"max": 900 * GB, "current": 3 * GB}, FREE),
-    "version 2, used up": ("", "0::/\n", {"max": 8 * GB, "current": 9 * GB}, 0),
-    "version 1, a container": (
-        "memory",
-        "5:cpu:/x\n4:memory:/docker/abc\n0::/\n",
-        {"limit_in_bytes": 8 * GB, "usage_in_bytes": 3 * GB},
-        5 * GB,
-    ),
-    "version 1, a group of the host": (
-        "memory/slurm/job_7",
-        "5:cpu:/x\n4:memory,hugetlb:/slurm/job_7\n0::/\n",
-        {"limit_in_bytes": 8 * GB, "usage_in_bytes": 3 * GB, "stat": f"total_inactive_file {GB}"},
-        6 * GB,
-    ),
-    "version 1, no limit": (
-        "memory",
-        "4:memory:/\n",
-        {"limit_in_bytes": 9223372036854771712, "usage_in_bytes": 3 * GB},
-        FREE,
-    ),
+    "no limit": ("", "/", {"max": "max", "current": 3 * GB}, FREE),
+    "more than there is": ("", "/", {"max": 900 * GB, "current": 3 * GB}, FREE),
+    "used up": ("", "/", {"max": 8 * GB, "current": 9 * GB}, 0),
     "none": ("", "", {}, FREE),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("group", "own", "files", "free"), GROUPS.values(), ids=list(GROUPS))
 def test_the_limit_of_a_container_is_the_limit(
-    limit: Limit, group: str, own: str, files: dict[str, object], free: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, own: str, files: dict[str, object], free: int
 ) -> None:
-    limit(group, own, **files)
+    monkeypatch.setattr(memory, "_PROCESSES", tmp_path / "proc")
+    monkeypatch.setattr(memory, "_GROUPS", tmp_path / "cgroup")
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {64 * GB // 1024} kB\n")
+    (tmp_path / "proc" / "self" / "cgroup").write_text(f"0::{own}\n" if own else "")
+    (tmp_path / "cgroup" / group).mkdir(parents=True)
+    for name, content in files.items():
+        (tmp_path / "cgroup" / group / f"memory.{name}").write_text(f"{content}\n")
     assert available_bytes() == free
-    # One answer for kernels on disk and for features of networks.
+    # The same for kernels on disk and for features of networks.
     assert budget(None) == int(0.5 * free) - memory.RESERVE
     assert samples.available_memory(torch.device("cpu")) == free

@@ -40,6 +40,7 @@ MODELS: dict[str, list[Model]] = {
     ],
     "conv_explicit": [nsd.ConvExplicit(["relu"]), nsd.ConvExplicit(["relu"], bias2=0.1)],
     "graph_deq": [nsd.GraphDEQ(np.eye(12), "relu", 0.2), nsd.GraphDEQ(0.5 * np.eye(12), "relu", 0.2)],
+    "graph_explicit": [nsd.GraphDEQ(np.eye(12), "relu", 0.2).unrolled(depth) for depth in (1, 2)],
 }
 EVERY = [model for models in MODELS.values() for model in models]
 
@@ -76,23 +77,3 @@ def test_no_store_is_shared(kept: Model, tmp_path: Path) -> None:
             with pytest.raises(nsd.InputError, match="another model"):
                 nsd.conjugate_kernel(other, rows(kept), out=tmp_path / "G.zarr")
     assert nsd.conjugate_kernel(kept, rows(kept), out=tmp_path / "G.zarr").run == run
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kept", [MODELS["deq"][0], MODELS["explicit"][0]], ids=["deq", "explicit"])
-def test_no_checkpoint_is_shared(kept: Model, tmp_path: Path) -> None:
-    """Modules with the same initial weights, of models that differ: the training of one is not continued by another."""
-    pytest.importorskip("torch")
-    from notsodeep.nets import fit
-    from notsodeep.nets.modules import Net, network_of
-
-    def module(model: Model) -> Net:
-        return network_of(model, (3,), 8, 2, train="all", seed=0)
-
-    data, file = (rows(kept).astype("float32"), np.arange(12) % 2), tmp_path / "training.pt"
-    fit(module(kept), data, lr=0.1, epochs=1, checkpoint=file)
-    for other in (*MODELS["deq"], *MODELS["explicit"]):
-        if other is not kept:
-            with pytest.raises(nsd.InputError, match=r"belongs to another training.*model"):
-                fit(module(other), data, lr=0.1, epochs=2, checkpoint=file)
-    assert len(fit(module(kept), data, lr=0.1, epochs=2, checkpoint=file).rows) == 2

@@ -44,7 +44,7 @@ DOCUMENTED = {
     (
         "notsodeep",
         "gradient_flow",
-    ): "yes, squared loss, full batch: `nsd.learning.descent_curve`",
+    ): "no",
 }
 
 

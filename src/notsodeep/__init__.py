@@ -50,6 +50,13 @@ _HOMES = {
     "learning_curve": "learning",
     "best_ridge": "learning",
     "compare_models": "learning",
+    "depth_curve": "verdicts",
+    "DepthCurve": "verdicts",
+    "distill": "distillation",
+    "guarded": "distillation",
+    "forecast": "forecasts",
+    "phase_diagram": "forecasts",
+    "Forecast": "forecasts",
     "verdict": "verdicts",
     "Verdict": "verdicts",
     "InputError": "errors",
@@ -67,7 +74,9 @@ _ROOMS = (
     "scale",
     "operators",
     "estimators",
+    "forecasts",
     "learning",
+    "distillation",
     "verdicts",
 )
 

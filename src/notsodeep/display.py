@@ -1,25 +1,26 @@
-"""How results introduce themselves: one line at a prompt, a table in a notebook.
+"""Short reprs of results.
 
-A result derives from `Shown`, is a dataclass with repr=False, and says in `_facts` what matters about it.
+A result derives from `Shown`, is a dataclass with repr=False, and returns in `_facts` what its repr shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 _LONGEST, _LONGEST_VALUE = 200, 70
+# Leading values of a long vector or list that are shown.
+_FIRST = 3
 
 
 class Shown:
-    """A result with a short `repr` and a table for notebooks."""
+    """A result with a short `repr` that shows its most important values first."""
 
     def _facts(self) -> Mapping[str, Any]:
-        """What matters, by name, the most important first; all fields unless a class says otherwise."""
+        """Values by name, the most important first; all fields unless a class says otherwise."""
         if not is_dataclass(self):
             return {}
         return {field.name: getattr(self, field.name) for field in fields(self) if field.repr}
@@ -35,41 +36,25 @@ class Shown:
             parts.append(part)
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th style="text-align:left">{escape(name.replace("_", " "))}</th>'
-            f'<td style="text-align:left">{escape(short(value))}</td></tr>'
-            for name, value in self._facts().items()
-        )
-        head = f'<caption style="text-align:left"><b>{escape(type(self).__name__)}</b></caption>'
-        return f"<div><table>{head}<tbody>{rows}</tbody></table></div>"
-
 
 def short(value: Any) -> str:
-    """A value in a few characters: four digits of a number, the shape of an array, one line of anything else."""
+    """Format a value briefly: four digits of a number, the first values of a vector, the shape of a matrix."""
     if isinstance(value, bool | np.bool_ | int | np.integer) or value is None:
         return str(value)
     if isinstance(value, float | np.floating):
         return f"{value:.4g}"
-    if isinstance(value, str):
-        return _cut(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _short_array(value)
+        if len(value.shape) > 1 or hasattr(value, "detach"):
+            return f"array({'×'.join(str(int(size)) for size in value.shape)})"
+        value = np.atleast_1d(np.asarray(value)).tolist()
     if isinstance(value, tuple | list):
-        inner = [short(one) for one in value]
-        text = f"[{', '.join(inner)}]"
-        return text if len(text) <= _LONGEST_VALUE else f"{len(inner)} entries"
+        text = f"[{', '.join(short(one) for one in value[:20])}]"
+        if len(value) <= 20 and len(text) <= _LONGEST_VALUE:
+            return text
+        return _cut(f"[{', '.join(short(one) for one in value[:_FIRST])}, … {len(value)} values]")
     if isinstance(value, Mapping):
         return _cut(", ".join(f"{key}: {short(one)}" for key, one in value.items()))
     return _cut(str(value))
-
-
-def _short_array(array: Any) -> str:
-    sizes = tuple(int(one) for one in array.shape)
-    if len(sizes) <= 1 and int(np.prod(sizes)) <= 4 and not hasattr(array, "detach"):
-        values = np.atleast_1d(np.asarray(array)).tolist()
-        return f"[{', '.join(short(one) for one in values)}]"
-    return f"array({'×'.join(str(one) for one in sizes)})"
 
 
 def _cut(text: str) -> str:

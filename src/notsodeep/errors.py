@@ -1,4 +1,4 @@
-"""The errors of the package; every message says what to do."""
+"""The exceptions of the package; every message says what to do."""
 
 from __future__ import annotations
 

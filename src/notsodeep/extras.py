@@ -1,4 +1,4 @@
-"""Optional packages: imported when first needed, with an error that names the extra where they are missing."""
+"""Import optional packages when they are needed, with an error that names the extra to install."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTRA_OF = {
 
 
 def needed(package: str, purpose: str) -> Any:
-    """The package, imported.
+    """Import an optional package.
 
     Raises:
         MissingExtraError: if it is not installed; the message names the extra that installs it.
@@ -35,7 +35,7 @@ def needed(package: str, purpose: str) -> Any:
 
 
 def missing(package: str, purpose: str, module: str | None = None) -> MissingExtraError:
-    """The error to raise where `package` is not installed, or a `module` that it imports."""
+    """Construct the error for a `package` that is not installed, or for a `module` that it imports."""
     name = module or package
     command = f'pip install "notsodeep[{EXTRA_OF[package]}]"'
     return MissingExtraError(f"{purpose} needs the package {name}. Install it with: {command}", name=name)

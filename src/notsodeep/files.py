@@ -1,4 +1,4 @@
-"""Files and folders: written completely or not at all, locked by one run at a time, with errors that say what to do."""
+"""Files and folders that are written completely or not at all, and locked by one run at a time."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from typing import Any
 from notsodeep.errors import InputError
 
 LOCK = ".lock"
-# Who holds the lock, in a file of its own: on Windows nobody else can read a file while it is locked.
+# Who holds the lock, in a separate file: on Windows no other process can read a locked file.
 LOCK_HOLDER = ".lock-holder"
-_MAKE_ROOM = "Make room on that disk and run the same again: it goes on where it stopped."
+_NO_SPACE = "Free some space on that disk"
 _ADVICE = {
-    errno.ENOSPC: _MAKE_ROOM,
-    getattr(errno, "EDQUOT", errno.ENOSPC): _MAKE_ROOM,
-    errno.EFBIG: "Raise the limit on the size of files and run the same again.",
+    errno.ENOSPC: _NO_SPACE,
+    getattr(errno, "EDQUOT", errno.ENOSPC): _NO_SPACE,
+    errno.EFBIG: "Raise the limit on the size of files",
+    errno.EACCES: "Check its permissions",
+    errno.ENAMETOOLONG: "Use a shorter name",
 }
 _LONGEST_NAME = 80  # characters of a path that a message repeats
-_OTHER_ADVICE = "Name a folder that can be written to (--out)."
 # Windows alone has this flag, and without it would write every line feed as two bytes.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path` that takes its place when the block ends without an error."""
+    """Open a temporary file that replaces `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
     os.close(handle)
@@ -61,7 +62,7 @@ def atomic_append(path: Path, content: bytes) -> None:
                 view = view[os.write(descriptor, view) :]
             os.fsync(descriptor)
         except BaseException:
-            # Half a line would be found and repaired by the next run, but need not be there at all.
+            # The next run would repair half a line, but it need not be there at all.
             with suppress(OSError):
                 os.ftruncate(descriptor, before)
             raise
@@ -70,46 +71,37 @@ def atomic_append(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a file new content, which is on the disk before it takes the place of the old one."""
+    """Replace the content of a file; the new content is on disk before the old one goes."""
     with explained_errors(path.parent), atomic_write(path) as temporary:
         atomic_append(temporary, content)
 
 
 def remove_leftovers(folder: Path, *names: str) -> None:
-    """Remove what a killed run left of files with these endings that it was writing; the folder must be locked."""
+    """Remove temporary files of a killed run with these endings; the folder must be locked."""
     for name in names:
         for path in folder.glob(f".?*{Path(name).suffix}"):
             path.unlink(missing_ok=True)
 
 
 def journal_line(content: dict[str, Any], **options: Any) -> bytes:
-    """A line of a journal: JSON, led by a checksum of the rest of the line.
-
-    Args:
-        content: what the line says.
-        **options: of `json.dumps`.
-    """
+    """Encode a line of a journal: JSON, starting with a checksum of the rest; `options` are those of `json.dumps`."""
     body = json.dumps(content, **options).encode()
     return _line_head(body) + body[1:] + b"\n"
 
 
 def read_journal_line(line: bytes) -> Any:
-    """The content of a line without its newline; None if the line is not as it was written."""
+    """Decode a line without its newline; None if it is damaged."""
     size = len(_line_head(b""))
     body = b"{" + line[size:]
     return json.loads(body) if line[:size] == _line_head(body) else None
 
 
 def _line_head(body: bytes) -> bytes:
-    return b'{"sha256": "%s", ' % _checksum(body)
-
-
-def _checksum(content: bytes) -> bytes:
-    return hashlib.sha256(content).hexdigest()[:16].encode()
+    return b'{"sha256": "%s", ' % hashlib.sha256(body).hexdigest()[:16].encode()
 
 
 def free_path(path: Path) -> Path:
-    """`path`, or with a number if that exists."""
+    """Return `path`, or with a number if that exists."""
     number, candidate = 2, path
     while candidate.exists():
         candidate = path.with_stem(f"{path.stem}-{number}")
@@ -118,10 +110,10 @@ def free_path(path: Path) -> Path:
 
 
 def new_path(path: Path, overwrite: bool = False) -> Path:
-    """`path` itself, to be written to.
+    """Check that a file can be written, and return its path.
 
     Raises:
-        InputError: if there is such a file and it is not to be replaced, or if it cannot be written.
+        InputError: if the file exists and `overwrite` is false, or if it cannot be written.
     """
     try:
         exists, is_folder = path.exists(), path.is_dir()
@@ -129,26 +121,20 @@ def new_path(path: Path, overwrite: bool = False) -> Path:
     except OSError as error:
         raise InputError(explained(error)) from None
     if is_folder:
-        raise InputError(f"{path} is a folder. Name a file.")
+        raise InputError(f"{path} is a folder. Give the name of a file.")
     if exists and not overwrite:
-        raise InputError(f"{path} is there already. Name another file, or add --overwrite to replace it.")
+        raise InputError(f"{path} exists. Give another name, or add --overwrite to replace it.")
     if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(
-            f"{path} cannot be written: {parent} is not a folder that can be written to. Name another."
-        )
+        raise InputError(f"{path} cannot be written: {parent} is not a writable folder. Give another path.")
     return path
 
 
 def explained(error: OSError) -> str:
-    """An error of the file system in a sentence, with what to do."""
+    """Explain an error of the file system in a sentence, with what to do."""
     name = str(error.filename or "")
     shown = f"{name[:_LONGEST_NAME]}…" if len(name) > _LONGEST_NAME else name
-    advice = {
-        errno.ENOSPC: "Make room on that disk, or name a file on another one.",
-        errno.EACCES: "Check its rights, or name another file.",
-        errno.ENAMETOOLONG: "Name a shorter one.",
-    }.get(error.errno or 0, "Name another file.")
-    return f"{shown or 'A file'} cannot be used: {error.strerror or error}. {advice}"
+    advice = _ADVICE.get(error.errno or 0, "Give another file")
+    return f"{shown or 'A file'} cannot be used: {error.strerror or error}. {advice}."
 
 
 @contextmanager
@@ -157,26 +143,27 @@ def explained_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, _OTHER_ADVICE)
-        reason = error.strerror or str(error)
-        raise InputError(f"{folder} cannot be used: {reason}. What was finished is kept. {advice}") from error
+        advice = _ADVICE.get(error.errno or 0, "Give another folder (--out)")
+        raise InputError(
+            f"{folder} cannot be used: {error.strerror or error}. {advice} and repeat the command; finished parts are "
+            "kept."
+        ) from error
 
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder; the system releases it when the process ends, however it ends.
+    """Hold the lock of a folder; the system releases it whenever the process ends.
 
     Raises:
         InputError: if another run holds it, or if the folder cannot be written to.
     """
     with explained_errors(folder):
-        # Each call opens the file anew, so that processes, threads and calls alike are refused when they come second.
+        # Each call opens the file again, so that a second call is refused in the same process, too.
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
         if not _try_lock(descriptor):
             os.close(descriptor)
             raise InputError(
-                f"{folder} is in use by {_holder(folder)}. Wait until that run has ended, stop it, or name another "
-                "folder (--out)."
+                f"{folder} is in use by {_holder(folder)}. Wait for that run, stop it, or give another folder (--out)."
             )
     try:
         # For the message above; the lock holds without it, on a full disk too.
@@ -192,7 +179,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Lock an open file for this process until it is closed; False if another holds it."""
+    """Lock an open file until it is closed; False if another process holds it."""
     try:
         try:
             import fcntl
@@ -225,13 +212,12 @@ def remove_folder(folder: Path) -> None:
 
 def _holder(folder: Path) -> str:
     try:
-        return (folder / LOCK_HOLDER).read_text(
-            encoding="utf-8", errors="replace"
-        ).strip() or "another process"
+        holder = (folder / LOCK_HOLDER).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
-        return "another process"
+        holder = ""
+    return holder or "another process"
 
 
 def timestamp() -> str:
-    """The time in UTC as part of a file's name."""
+    """Return the time in UTC for use in file names."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")

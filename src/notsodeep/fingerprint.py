@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from notsodeep.gaussian.activations import Activation, rebuilt
+from notsodeep.gaussian.custom import FIRST_LOOK
 from notsodeep.gaussian.quadrature import REACH
-from notsodeep.gaussian.resolved import FIRST_LOOK
 from notsodeep.gaussian.serial import activation_to_dict, affine_to_dict
 from notsodeep.models.protocol import HasActivations, Model
 from notsodeep.validation import Array
@@ -34,23 +34,22 @@ _POINTS, _RANGES = 233, 24
 _GOLDEN, _ODD = 0.6180339887498949, 1.0173
 # Values are rounded to this fraction of the largest one in their range.
 _UNIT = 2.0**-37
-# Stands for a value that is not finite; no finite one comes near it.
+# Replaces values that are not finite; larger than any finite one.
 _NOT_FINITE = 2.0**62
 
 
 def fingerprint(model: Model, largest_norm: float = 0.0) -> str:
-    """A hash of `describe`, in hexadecimal digits: different for different models.
+    """Hash the description of a model to hexadecimal digits, different for different models.
 
     Args:
         model: any model. Callables in it are compared by their values if it has `activations` (`HasActivations`).
-        largest_norm: of the samples that the model is used on. It decides how far out callables are compared; within
-            ±64 they always are.
+        largest_norm: largest norm of the samples. It decides how far out callables are compared, at least within ±64.
     """
     return digest(describe(model, largest_norm))
 
 
 def describe(model: Model, largest_norm: float = 0.0) -> dict[str, Any]:
-    """Everything that decides what a model computes, as plain JSON values; see `fingerprint` for the arguments."""
+    """Describe everything that determines what a model computes, as JSON values; arguments as in `fingerprint`."""
     if not isinstance(model, HasActivations) or all(rebuilt(phi) is not None for phi in model.activations):
         return model.to_dict()
     reach = REACH * float(np.sqrt(model.largest_variance(largest_norm)))
@@ -58,13 +57,13 @@ def describe(model: Model, largest_norm: float = 0.0) -> dict[str, Any]:
 
 
 def digest(description: Any) -> str:
-    """The hash of a JSON value, the same however its keys are ordered; numbers count to the last bit."""
+    """Hash a JSON value, independent of the order of its keys; numbers count to the last bit."""
     text = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def differences(there: Any, here: Any, where: str = "") -> list[str]:
-    """Where two descriptions differ, in words: "activation.parameters.c: 7.0 there, 9.0 here"."""
+    """List the differences of two descriptions: "activation.parameters.c: 7.0 there, 9.0 here"."""
     if isinstance(there, dict) and isinstance(here, dict):
         keys = sorted(set(there) | set(here))
         pairs = [(f"{where}.{key}" if where else key, there.get(key), here.get(key)) for key in keys]
@@ -79,7 +78,7 @@ def differences(there: Any, here: Any, where: str = "") -> list[str]:
 
 
 def _activation(phi: Activation, reach: float) -> dict[str, Any]:
-    """The serial form of an activation, or for a callable a description of its values at inputs within ±reach."""
+    """Describe an activation by its serial form, or a callable by its values at inputs within ±reach."""
     if rebuilt(phi) is not None:
         return activation_to_dict(phi)
     # The ranges over which a callable is resolved before it is integrated.
@@ -98,7 +97,7 @@ def _activation(phi: Activation, reach: float) -> dict[str, Any]:
 
 
 def _values(function: Callable[[Array], Any], limit: float) -> str:
-    """A hash of the values of a function at points within ±limit."""
+    """Hash the values of a function at points within ±limit."""
     points = _points(limit)
     with np.errstate(all="ignore"):
         # One call for all points, of a copy: a callable may write into its argument.

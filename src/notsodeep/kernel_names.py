@@ -42,23 +42,23 @@ _TANGENT_ALIASES = {
 }
 
 
-def as_kernel(word: str) -> Kernel:
-    """The kernel with this name: "ck", "ck_preactivations", "ntk", "ntk_paper" or "ntk_preactivations"."""
-    return _find("kernel", word, tuple(Kernel), {})
+def as_kernel(name: str) -> Kernel:
+    """Convert a name to a kernel: "ck", "ck_preactivations", "ntk", "ntk_paper" or "ntk_preactivations"."""
+    return _find("kernel", name, tuple(Kernel), {})
 
 
-def as_conjugate_kernel(word: str) -> Kernel:
-    """The conjugate kernel with this name, or with the alias "features" or "preactivations"."""
-    return _find("of", word, CONJUGATE, _CONJUGATE_ALIASES)
+def as_conjugate_kernel(name: str) -> Kernel:
+    """Convert a name to a conjugate kernel, or with the alias "features" or "preactivations"."""
+    return _find("of", name, CONJUGATE, _CONJUGATE_ALIASES)
 
 
-def as_tangent_kernel(word: str) -> Kernel:
-    """The tangent kernel with this name, or with the alias "network", "paper" or "preactivations"."""
-    return _find("of", word, TANGENT, _TANGENT_ALIASES)
+def as_tangent_kernel(name: str) -> Kernel:
+    """Convert a name to a tangent kernel, or with the alias "network", "paper" or "preactivations"."""
+    return _find("of", name, TANGENT, _TANGENT_ALIASES)
 
 
-def _find(argument: str, word: str, kernels: tuple[Kernel, ...], aliases: dict[str, Kernel]) -> Kernel:
+def _find(argument: str, name: str, kernels: tuple[Kernel, ...], aliases: dict[str, Kernel]) -> Kernel:
     known = {**aliases, **{str(kernel): kernel for kernel in kernels}}
-    if isinstance(word, str) and word in known:
-        return known[word]
-    raise InputError(f"{argument}={word!r} is not known. Choose one of: {', '.join(known)}.")
+    if isinstance(name, str) and name in known:
+        return known[name]
+    raise InputError(f"{argument}={name!r} is not known. Choose one of: {', '.join(known)}.")

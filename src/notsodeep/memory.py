@@ -5,37 +5,33 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from notsodeep.errors import InputError
 
-_UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4}
-_BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_UNITS = {
+    "": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
+}  # fmt: skip
 # Fraction of the available memory that a run takes where the user sets no limit.
 SHARE = 0.5
 # Bytes for what is loaded or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
 RESERVE = 120 * 1000**2
 _PROCESSES, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-# Names in the two versions of Linux' control groups: the file with the limit, the file with the use, and the entry of
-# memory.stat for pages of files that were not read lately, which the system frees when memory is needed.
-_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def as_bytes(size: str | int, name: str = "max_memory") -> int:
-    """A number of bytes from 4000000000, "4GB", "4 GiB", "500 MB"."""
+    """Convert 4000000000, "4GB", "4 GiB" or "500 MB" to a number of bytes."""
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
-    written = size.lower() if isinstance(size, str) else ""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", written)
+    text = size.lower() if isinstance(size, str) else ""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text)
     if not match or float(match[1]) == 0:
         raise InputError(f"{name} = {size!r} is not an amount of memory. Write '4GB', '500MB' or '2GiB'.")
-    return int(float(match[1]) * {**_UNITS, **_BINARY}[match[2] or ""])
+    return int(float(match[1]) * _UNITS[match[2] or ""])
 
 
 def in_words(size: float) -> str:
-    """A number of bytes as text: 7.2 GB."""
+    """Format a number of bytes: 7.2 GB."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= unit:
             return f"{size / unit:.3g} {name}"
@@ -43,16 +39,12 @@ def in_words(size: float) -> str:
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now; where the system does not give that, the most it has held."""
+    """Return the memory of this process; if the system does not give that, the most it has had."""
     try:
-        return int((_PROCESSES / "self" / "statm").read_text(encoding="ascii").split()[1]) * os.sysconf(
-            "SC_PAGE_SIZE"
-        )
+        pages = (_PROCESSES / "self" / "statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
-        return _highest_resident()
-
-
-def _highest_resident() -> int:
+        pass
     if sys.platform == "win32":
         return 300 * 1000**2
     import resource
@@ -62,15 +54,14 @@ def _highest_resident() -> int:
 
 
 def available_bytes() -> int:
-    """Memory that is free on this machine, or within the limit of the container."""
-    found = [size for size in (_of_machine(), _of_container()) if size is not None]
-    return max(min(found), 0) if found else 2 * 1000**3
+    """Return the memory that is free on this machine, or within the limit of the container."""
+    known = [size for size in (_of_machine(), _of_container()) if size is not None]
+    return max(min(known), 0) if known else 2 * 1000**3
 
 
 def _of_machine() -> int | None:
     try:
-        lines = (_PROCESSES / "meminfo").read_text(encoding="ascii").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        return _entry(_PROCESSES / "meminfo", "MemAvailable:") * 1024
     except (OSError, StopIteration, ValueError):
         pass
     try:
@@ -81,45 +72,40 @@ def _of_machine() -> int | None:
 
 
 def _of_container() -> int | None:
-    """Bytes that the control groups of this process leave: the least over its own group and all that contain it."""
-    found = [left for group, names in _groups() if (left := _left_in(group, names)) is not None]
-    return min(found, default=None)
-
-
-def _groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """The folders of the groups that limit the memory of this process, with the names of their files."""
+    """Bytes that the control groups (version 2) of this process leave: the least over its group and its parents."""
     try:
         lines = (_PROCESSES / "self" / "cgroup").read_text(encoding="ascii").splitlines()
     except OSError:
         lines = []
+    own = [_GROUPS / line[3:].lstrip("/") for line in lines if line.startswith("0::")]
     # In a container the path may be that of the host; what is mounted is then the container's group itself.
-    for line in [*lines, "0::/", "0:memory:/"]:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        top, names = (_GROUPS / "memory", _VERSION_1) if controllers else (_GROUPS, _VERSION_2)
-        own = top / path.lstrip("/")
-        yield from ((group, names) for group in (own, *own.parents) if group.is_relative_to(top))
+    groups = {group for path in (*own, _GROUPS) for group in (path, *path.parents)}
+    return min((left for group in groups if (left := _left_in(group)) is not None), default=None)
 
 
-def _left_in(group: Path, names: tuple[str, str, str]) -> int | None:
-    """Bytes that a control group leaves to its processes; None where it sets no limit."""
-    limit, used, reclaimable = names
+def _left_in(group: Path) -> int | None:
+    """Bytes that a control group leaves to its processes; None if it sets no limit."""
     try:
-        left = int((group / limit).read_text(encoding="ascii")) - int(
-            (group / used).read_text(encoding="ascii")
+        limit, used = (
+            int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
         )
     except (OSError, ValueError):
         return None
     try:
-        statistics = (group / "memory.stat").read_text(encoding="ascii").splitlines()
-        return left + next(int(line.split()[1]) for line in statistics if line.startswith(f"{reclaimable} "))
+        # Pages of files that were not read lately are freed when memory is needed.
+        return limit - used + _entry(group / "memory.stat", "inactive_file")
     except (OSError, ValueError, StopIteration):
-        return left
+        return limit - used
+
+
+def _entry(path: Path, name: str) -> int:
+    """Read the number after a name at the start of a line."""
+    lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
+    return next(int(words[1]) for words in lines if words and words[0] == name)
 
 
 def budget(max_memory: str | int | None) -> int:
-    """Bytes that blocks may take: the limit less what the process holds already, the data included.
+    """Return the bytes that blocks may take: the limit less what the process holds already, the data included.
 
     Without a limit, half of what the machine has left.
     """
@@ -128,9 +114,9 @@ def budget(max_memory: str | int | None) -> int:
     limit, held = as_bytes(max_memory), resident_bytes()
     if limit <= held + RESERVE:
         raise InputError(
-            f"max_memory = {in_words(limit)} is less than what the process needs before any block: it holds "
-            f"{in_words(held)} (data, libraries), and {in_words(RESERVE)} are for what loads beside. Allow at "
-            f"least {in_words(held + 2 * RESERVE)}, or give the rows as an np.memmap or a zarr array."
+            f"max_memory = {in_words(limit)} is too small: the process holds {in_words(held)} before any block, and "
+            f"{in_words(RESERVE)} is reserved. Allow at least {in_words(held + 2 * RESERVE)}, or give the rows as an "
+            "np.memmap or a zarr array."
         )
     return limit - held - RESERVE
 

@@ -1,6 +1,6 @@
-"""Progress of long computations: they call a function after each step, and a bar on stderr is one such function.
+"""Progress of long computations: a function that is called after each step, such as a bar on stderr.
 
-Bars appear after two seconds, so that quick work shows none.
+Bars appear after two seconds; quick computations show none.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SECONDS_BETWEEN_UPDATES = 0.1
 SECONDS_BEFORE_BAR = 2.0
 
 
-def silent(done: int, total: int, news: Message) -> None:
+def silent(done: int, total: int, message: Message) -> None:
     """A progress callback that does nothing."""
 
 
 @contextmanager
 def reported(progress: bool | Report, title: str) -> Iterator[Report]:
-    """What `progress=` means everywhere: True is a bar on stderr, late; a function is called; False is neither."""
+    """Interpret an argument `progress`: True shows a bar on stderr, a function is called, False does nothing."""
     if progress is True:
         with progress_bar(title) as report:
             yield report
@@ -38,7 +38,7 @@ def reported(progress: bool | Report, title: str) -> Iterator[Report]:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Report]:
-    """A bar on stderr that comes after two seconds and vanishes when the work is done; the block calls its report."""
+    """Show a bar on stderr after two seconds, until the block ends; the block calls the report."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -48,20 +48,20 @@ def progress_bar(title: str) -> Iterator[Report]:
         task = bar.add_task(title, total=None)
         shown_at = 0.0
 
-        def report(done: int, total: int, news: Message) -> None:
+        def report(done: int, total: int, message: Message) -> None:
             nonlocal shown_at
             now = time.monotonic()
-            # Steps may take microseconds: most of them are not worth a line.
+            # Steps may take microseconds; most of them are not shown.
             if now - shown_at >= _SECONDS_BETWEEN_UPDATES or done >= total:
                 shown_at = now
-                bar.update(task, completed=done, total=total, description=f"{title} {news()}".strip())
+                bar.update(task, completed=done, total=total, description=f"{title} {message()}".strip())
 
         yield report
 
 
 @contextmanager
 def shown_late(bar: Progress) -> Iterator[Progress]:
-    """A bar of rich that appears when the block has taken two seconds, whether or not anything was reported by then."""
+    """Show a bar of rich when the block has taken two seconds, whether or not anything was reported."""
     # Both sides hold the lock, so that a bar is never started after the block has ended.
     lock, ended = threading.Lock(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Rows of results, dictionaries of plain values: chosen and grouped by their fields."""
+"""Select and group rows of results, which are dictionaries of plain values."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ R = TypeVar("R", bound=Row)
 
 
 def chosen(rows: Iterable[R], **fields: Any) -> list[R]:
-    """The rows whose fields have these values, in their order."""
+    """Select the rows whose fields have these values, in their order."""
     return [row for row in rows if all(row.get(name) == value for name, value in fields.items())]
 
 
 def grouped(rows: Iterable[R], *fields: str) -> dict[tuple[Any, ...], list[R]]:
-    """Rows with the same values of these fields together, in the order in which the values first occur."""
+    """Group rows by the values of these fields, in the order in which the values first occur."""
     groups: dict[tuple[Any, ...], list[R]] = {}
     for row in rows:
         groups.setdefault(tuple(row.get(name) for name in fields), []).append(row)

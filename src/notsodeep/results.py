@@ -25,7 +25,7 @@ class KernelInfo(Shown):
             straight pieces), "series" (Mehler's, with the bound (3.15)), "table" (with a measured error), "integral"
             (Price's), "quadrature".
         caveat: a condition of the error bound; empty for built-in activations, a sentence for a function of the user's,
-            of which nothing but its values is known.
+            which is known by its values only.
         checked_pairs: entries that were recomputed by independent quadrature.
         largest_difference: the largest difference that this found, as an error of an entry, relative as `error_bound`.
         recomputed: a difference was beyond the stated bound, or an entry was not finite, so that the kernel was
@@ -43,11 +43,11 @@ class KernelInfo(Shown):
     recomputed: bool = False
 
     def __post_init__(self) -> None:
-        # Files bring it back as a list.
+        # JSON gives it back as a list.
         object.__setattr__(self, "methods", tuple(self.methods))
 
     def merge(self, other: KernelInfo) -> KernelInfo:
-        """The evidence of two parts of one computation."""
+        """Combine the evidence of two parts of one computation."""
         return KernelInfo(
             max(self.iterations, other.iterations),
             max(self.residual, other.residual),
@@ -61,7 +61,7 @@ class KernelInfo(Shown):
         )
 
     def with_caveat(self, caveat: str, inaccuracy: float) -> KernelInfo:
-        """The evidence where the activation itself is known with this inaccuracy, under this caveat."""
+        """Add the inaccuracy of the activation itself to the error bound, with this caveat."""
         return replace(self, error_bound=self.error_bound + inaccuracy, caveat=caveat)
 
     def _facts(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Input checked once, at the door: each error says what came, what is needed and what to do.
+"""Checks of arguments: each error says what was given, what is needed and what to do.
 
-Every public function hands the arrays it is given to one of these. `to_numpy` is the only place that turns tensors,
-tables and lists into arrays: masked entries, sparse matrices and tensors of 16 bits are treated alike everywhere.
+Every public function passes its arrays to one of these. `to_numpy` is the only place that converts tensors, tables and
+lists to arrays, so that masked entries, sparse matrices and 16-bit tensors are treated alike everywhere.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _NO_SPREAD = 1e-13
 
 
 def to_numpy(values: Any, name: str) -> NDArray[Any]:
-    """A NumPy array from an array, a list, a table or a tensor, of whatever dtype it has.
+    """Convert an array, a list, a table or a tensor to a NumPy array of the same dtype.
 
-    A tensor leaves its graph and its device; bfloat16, which NumPy does not have, becomes float32.
+    A tensor is detached and moved to the CPU; bfloat16, which NumPy does not have, becomes float32.
 
     Raises:
-        InputError: for masked entries, sparse matrices and what is no array.
+        InputError: for masked entries, sparse matrices and anything that is not an array.
     """
     _refuse_masked(values, name)
     if hasattr(values, "toarray"):
         raise InputError(
-            f"{name} is a sparse matrix ({type(values).__name__}), and a dense one is needed: {name}.toarray()."
+            f"{name} is a sparse matrix ({type(values).__name__}); a dense one is needed: {name}.toarray()."
         )
     try:
         return np.asarray(_tensor_values(values) if hasattr(values, "detach") else values)
@@ -48,7 +48,7 @@ def to_numpy(values: Any, name: str) -> NDArray[Any]:
 
 
 def _refuse_masked(values: Any, name: str) -> None:
-    """Refuse masked entries; NumPy would drop the mask and use what lies below it. Rows of a list are looked at too."""
+    """Refuse masked entries, also in lists of rows; NumPy would drop the mask."""
     parts = values if isinstance(values, list | tuple) else [values]
     masks = [np.ma.getmaskarray(part) for part in parts if isinstance(part, np.ma.MaskedArray)]
     count = sum(int(np.count_nonzero(mask)) for mask in masks)
@@ -60,7 +60,7 @@ def _refuse_masked(values: Any, name: str) -> None:
 
 
 def _tensor_values(tensor: Any) -> Any:
-    """The values of a torch tensor as a NumPy array."""
+    """Return the values of a torch tensor as a NumPy array."""
     if str(getattr(tensor, "layout", "torch.strided")) != "torch.strided":
         raise TypeError("it is a sparse tensor; give X.to_dense()")
     plain = tensor.detach().cpu()
@@ -71,7 +71,7 @@ def _tensor_values(tensor: Any) -> Any:
 
 
 def as_real(values: Any, name: str) -> NDArray[Any]:
-    """An array of real numbers, of whatever shape; floating-point numbers keep their precision."""
+    """Convert to an array of real numbers of any shape; floating-point numbers keep their precision."""
     array = to_numpy(values, name)
     if array.dtype.kind == "O":
         array = _numbers_in(array, name)
@@ -80,7 +80,7 @@ def as_real(values: Any, name: str) -> NDArray[Any]:
 
 
 def _numbers_in(objects: NDArray[Any], name: str) -> NDArray[Any]:
-    """A numeric array from an array of Python objects, as tables with columns of different types give it."""
+    """Convert an array of Python objects, as tables with mixed columns give it, to numbers."""
     for value in objects.flat:
         if not isinstance(value, Real | np.bool_):
             kind = "missing values" if value is None else f"values of type {type(value).__name__}"
@@ -92,16 +92,16 @@ def _numbers_in(objects: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def check_real(dtype: Any, name: str) -> None:
-    """Refuse every dtype but those of real numbers."""
+    """Refuse a dtype that is not one of real numbers."""
     if np.dtype(dtype).kind not in "biuf":
         raise InputError(f"{name} must hold real numbers, not {dtype}. Convert it first.")
 
 
 def as_floats(values: Any, name: str, *, ndim: int) -> Array:
-    """A finite float64 array with `ndim` axes."""
+    """Convert to a finite float64 array with `ndim` axes."""
     array = np.asarray(as_real(values, name), dtype=np.float64)
     if array.ndim != ndim:
-        raise InputError(f"{name} must have {ndim} axes; it came with shape {array.shape}.")
+        raise InputError(f"{name} must have {ndim} axes; got shape {array.shape}.")
     finite = np.isfinite(array)
     if not finite.all():
         bad = int(array.size - np.count_nonzero(finite))
@@ -110,7 +110,7 @@ def as_floats(values: Any, name: str, *, ndim: int) -> Array:
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy that cannot be written to, so that a frozen specification stays what it was."""
+    """Return a read-only copy."""
     copy = np.array(array)
     copy.setflags(write=False)
     return copy
@@ -120,7 +120,7 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def as_rows(X: Any, name: str = "X", *, columns: int | None = None) -> Array:
-    """Samples in rows as a finite C-contiguous float64 array (n, p), p equal to `columns` where that is given."""
+    """Convert samples in rows to a finite C-contiguous float64 array (n, p); p must equal `columns` if given."""
     array = as_real(X, name)
     check_row_shape(array.shape, name, columns=columns)
     rows = np.ascontiguousarray(array, dtype=np.float64)
@@ -138,13 +138,13 @@ def as_rows(X: Any, name: str = "X", *, columns: int | None = None) -> Array:
 def check_row_shape(
     shape: tuple[int, ...], name: str, *, columns: int | None = None, more_axes: bool = False
 ) -> None:
-    """Refuse what is not a matrix with at least one row and one column.
+    """Refuse a shape that is not a matrix with at least one row and one column.
 
     Args:
-        shape: of the samples.
-        name: what to call them in an error.
-        columns: the number of features that they must have.
-        more_axes: samples may have more axes than one, as images do; their model says how many.
+        shape: shape of the samples.
+        name: name of the samples in an error.
+        columns: required number of features.
+        more_axes: allow samples with more than one axis, such as images.
     """
     if len(shape) < 2 or (len(shape) > 2 and not more_axes):
         remedy = (
@@ -165,30 +165,13 @@ def check_row_shape(
         )
 
 
-def common_norm(rows: Array, advice: str) -> float:
-    """The norm that all rows share, as on a sphere.
-
-    Args:
-        rows: samples in rows.
-        advice: what to do where they share none, for the error.
-    """
-    norms = np.linalg.norm(rows, axis=1)
-    radius = float(norms.mean())
-    if np.ptp(norms) > SAME_NORM * radius:
-        raise InputError(
-            f"The norms of the rows lie between {norms.min():.6g} and {norms.max():.6g}; on a sphere they are equal. "
-            f"{advice}"
-        )
-    return radius
-
-
 def squared_norms(rows: Array) -> Array:
-    """||x_i||² for each row."""
+    """Compute ||x_i||² for each row."""
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def root_mean_square(squares: Array, weights: Array | None = None) -> float:
-    """The root of the (weighted) mean of squared norms."""
+    """Compute the root of the (weighted) mean of squared norms."""
     typical = float(np.sqrt(np.average(squares, weights=weights)))
     if not math.isfinite(typical):
         raise InputError("X has entries whose squares overflow. Scale the data down.")
@@ -196,12 +179,12 @@ def root_mean_square(squares: Array, weights: Array | None = None) -> float:
 
 
 def root_mean_square_norm(rows: Array, *, weights: Array | None = None, mean: Array | None = None) -> float:
-    """The root of the (weighted) mean of ||x_i||²: the norm of a typical sample.
+    """Compute the norm of a typical sample, the root of the (weighted) mean of ||x_i||².
 
     Args:
         rows: samples in rows.
-        weights: of the samples; all equal if not given.
-        mean: what was subtracted from the rows. Where they are nothing but rounding beside it, the norm is 0.
+        weights: weights of the samples; all equal if None.
+        mean: what was subtracted from the rows; rows that are only rounding errors of it have norm 0.
     """
     with np.errstate(over="ignore"):
         typical = root_mean_square(squared_norms(rows), weights)
@@ -213,7 +196,7 @@ def root_mean_square_norm(rows: Array, *, weights: Array | None = None, mean: Ar
 
 
 def as_labels(y: Any, length: int | None, name: str = "y") -> NDArray[Any]:
-    """One class label for each of `length` samples (any number for None): numbers or words, not both."""
+    """Convert to one class label for each of `length` samples (any number if None): numbers or words, not both."""
     labels = _one_kind(to_numpy(np.array(y, dtype=object) if isinstance(y, list | tuple) else y, name), name)
     _check_length(labels, length, name, "label")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -224,7 +207,7 @@ def as_labels(y: Any, length: int | None, name: str = "y") -> NDArray[Any]:
 
 
 def _one_kind(labels: NDArray[Any], name: str) -> NDArray[Any]:
-    """Labels that can be sorted: objects are looked at one by one, since words and numbers have no common order."""
+    """Refuse labels that cannot be sorted: words and numbers have no common order."""
     if labels.dtype.kind not in "biufUSO":
         raise InputError(f"Labels are numbers or words; {name} holds {labels.dtype}. Convert them first.")
     if labels.dtype.kind != "O":
@@ -246,25 +229,25 @@ def _one_kind(labels: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def label_codes(y: Any, classes: NDArray[Any], length: int, name: str = "y") -> IntArray:
-    """The position in the sorted `classes` of each label, refusing labels that are not there."""
+    """Return the position of each label in the sorted `classes`; refuse unknown labels."""
     labels = as_labels(y, length, name)
     unknown = unknown_labels(labels, classes)
     if unknown.size:
         raise InputError(
             f"{name} holds labels {unknown[:5].tolist()} that are not among the classes {classes[:10].tolist()}; "
-            "name every class when the statistics are set up, or drop those rows."
+            "list every class, or drop those rows."
         )
     return np.searchsorted(classes, labels).astype(np.intp)
 
 
 def unknown_labels(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
-    """The labels that are not among the classes, each once; of words and numbers none is among the others."""
+    """Return the labels that are not among the classes, each once."""
     are_words = [array.dtype.kind in "USO" for array in (labels, classes)]
     return np.setdiff1d(labels, classes) if are_words[0] == are_words[1] else np.unique(labels)
 
 
 def as_targets(y: Any, length: int, name: str = "y") -> Array:
-    """One finite real number for each of `length` samples."""
+    """Convert to one finite real number for each of `length` samples."""
     targets = np.asarray(as_real(y, name), dtype=np.float64)
     _check_length(targets, length, name, "number")
     finite = np.isfinite(targets)
@@ -276,7 +259,7 @@ def as_targets(y: Any, length: int, name: str = "y") -> Array:
 
 
 def as_right_sides(b: Any, n: int, name: str = "b") -> Array:
-    """Right sides of a linear system of n equations: finite, one (n,) or several (n, m)."""
+    """Convert to right-hand sides of n linear equations: finite, one (n,) or several (n, m)."""
     right = np.asarray(as_real(b, name), dtype=np.float64)
     if right.ndim not in (1, 2) or len(right) != n:
         raise InputError(f"{name} has shape {right.shape}; {n} rows are needed, one for each sample.")
@@ -297,7 +280,7 @@ def _check_length(values: NDArray[Any], length: int | None, name: str, what: str
 
 
 def as_number(value: Any, name: str, *, positive: bool = False) -> float:
-    """A finite number that is not negative, or with `positive` not zero either."""
+    """Convert to a finite number that is not negative, with `positive` also not zero."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -310,19 +293,19 @@ def as_number(value: Any, name: str, *, positive: bool = False) -> float:
 
 
 def as_variance(value: Any, name: str) -> float:
-    """A finite number that is not negative."""
+    """Convert to a variance: a finite number that is not negative."""
     return as_number(value, f"{name}, a variance,")
 
 
 def as_count(value: Any, name: str, *, least: int = 1) -> int:
-    """A whole number of at least `least`."""
+    """Convert to a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(f"{name} must be a whole number from {least} on; got {value!r}.")
+        raise InputError(f"{name} must be a whole number of at least {least}; got {value!r}.")
     return int(value)
 
 
 def one_of(value: str, choices: tuple[str, ...], name: str) -> str:
-    """One of the listed words."""
+    """Check that a value is one of the listed words, and return it."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name}={value!r} is not known. Choose one of: {', '.join(choices)}.")
     return value

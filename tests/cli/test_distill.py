@@ -41,13 +41,14 @@ def run(folder: Path, file: str, *words: str):
 
 @pytest.mark.parametrize("file", ["deq.pt", "deq.npz"])
 def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
-    ran = run(folder, file, "--until", "0.8", "--json", "--save", str(folder / "student.pt"))
+    ran = run(folder, file, "--target-agreement", "0.8", "--json", "--save", str(folder / "student.pt"))
     assert ran.exit_code == 0, ran.output
     record = json.loads(ran.stdout)
-    assert record["student"]["agreement"] >= 0.8
-    assert {one["fit"] for one in record["front"]} == {"cut", "closed form", "fitted"}
+    assert record["chosen"]["agreement"] >= 0.8
+    kinds = {one["fit"] for one in record["candidates"]}
+    assert kinds == {"cut", "refitted", "relaxed", "closed form", "trained", "mlp"}
     state = torch.load(folder / "student.pt", weights_only=True)
-    assert len(state["readout"]) == 3
+    assert len(state["linear.weight"]) == 3
     again = run(folder, file, "--save", str(folder / "student.pt"))
     assert isinstance(again.exception, InputError)
 
@@ -81,14 +82,14 @@ def test_the_state_of_a_module_is_read_by_its_names(folder: Path) -> None:
         "readout.bias": known["readout_bias"],
     }
     torch.save({"model": state, "epoch": 3, "optimizer": {}}, folder / "training.pt")
-    ran = run(folder, "training.pt", "--until", "0.5", "--figure", str(folder / "front.png"))
+    ran = run(folder, "training.pt", "--target-agreement", "0.5", "--figure", str(folder / "front.png"))
     assert ran.exit_code == 0, ran.output
     assert (folder / "front.png").stat().st_size > 1000
     torch.save({f"cell.{key}": value for key, value in state.items()}, folder / "other.pt")
     assert "not used: cell.W.weight (24, 24)" in str(run(folder, "other.pt").exception)
     names = {"W": "W.weight", "U": "U.weight", "readout": "readout.weight", "readout_bias": "readout.bias"}
     words = [word for ours, theirs in names.items() for word in ("--name", f"{ours}=cell.{theirs}")]
-    again = run(folder, "other.pt", "--until", "0.5", "--json", *words)
+    again = run(folder, "other.pt", "--target-agreement", "0.5", "--json", *words)
     assert again.exit_code == 0, again.output
     assert "takes OURS=THEIRS" in str(run(folder, "other.pt", "--name", "cell.W").exception)
     torch.save({**state, "W.bias": torch.zeros(24)}, folder / "two.pt")

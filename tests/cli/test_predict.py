@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -14,25 +15,13 @@ from notsodeep.errors import InputError
 import notsodeep.cli.entry  # noqa: F401, isort: skip
 
 
-def run(*arguments: str):
-    return CliRunner().invoke(app, ["predict", *arguments], catch_exceptions=False)
+def run(words: str):
+    return CliRunner().invoke(app, ["predict", *words.split()], catch_exceptions=False)
 
 
 def test_digits_with_a_width(tmp_path):
     picture = tmp_path / "curve.png"
-    result = run(
-        "--samples",
-        "120",
-        "--sizes",
-        "60,300",
-        "--ridge",
-        "0.1",
-        "--width",
-        "100",
-        "--figure",
-        str(picture),
-        "--json",
-    )
+    result = run(f"--n 120 --sizes 60,300 --ridge 0.1 --width 100 --json --figure {picture}")
     found = json.loads(result.stdout)
     assert found["n"] == [60, 300]
     assert found["extrapolated"] == [False, True]
@@ -41,7 +30,7 @@ def test_digits_with_a_width(tmp_path):
 
 
 def test_a_mixture_needs_no_samples():
-    result = run("--data", "mixture", "--p", "60", "--sizes", "100:1000", "--ridge", "0.1")
+    result = run("--data mixture --p 60 --sizes 100:1000 --ridge 0.1")
     assert "no samples" in result.stdout
     assert "n = 1000" in result.stdout
 
@@ -53,3 +42,14 @@ def test_ranges_of_sizes():
     assert (spread[0], spread[-1]) == (100, 10000)
     with pytest.raises(InputError, match="range"):
         _read_sizes("many")
+
+
+def test_more_samples_than_a_dense_kernel_allows_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", np.ones((10_001, 1)))
+    for name in ("predict", "spectrum", "design"):
+        done = CliRunner().invoke(app, [name, "rows.npy"])
+        assert isinstance(done.exception, InputError)
+        assert "rows.npy has 10001 samples; at most 10000 are possible here. Add --n 1000." in str(
+            done.exception
+        )

@@ -11,7 +11,7 @@ from mpmath import mp
 
 from notsodeep.convergence import PaperNetwork, certificate, population_gram
 from notsodeep.convergence.certify import equilibrium_error, measure
-from notsodeep.convergence.remedy import Problem, find_remedy, smallest_width
+from notsodeep.convergence.remedy import ExpectedStart, find_remedy, smallest_width
 from notsodeep.errors import InputError
 
 D = 20
@@ -47,24 +47,9 @@ def test_a_readout_of_norm_one_is_refused_at_every_width():
     assert ratios[-1] < found.remedy.limit < 0.1
 
 
-@pytest.mark.slow
-def test_a_given_delta_is_used_and_the_best_one_is_no_worse():
-    best = certificate(ORTHOGONAL, LABELS, 300, 0.0025, readout_scale=0.01)
-    given_delta = certificate(ORTHOGONAL, LABELS, 300, 0.0025, readout_scale=0.01, delta=0.03)
-    assert given_delta.delta == 0.03
-    worst = [min(i.ratio for i in found.inequalities) for found in (best, given_delta)]
-    assert worst[0] >= worst[1]
-
-
-@pytest.mark.parametrize("delta", [0.0, -1.0, 0.95, float("nan")])
-def test_a_delta_out_of_range(delta):
-    with pytest.raises(InputError, match="delta must lie"):
-        certificate(ORTHOGONAL, LABELS, 100, 0.0025, delta=delta)
-
-
-def problem(labels: float = 0.05, n: int = 2) -> Problem:
+def problem(labels: float = 0.05, n: int = 2) -> ExpectedStart:
     gram = population_gram(np.sqrt(D) * np.eye(D)[:n], 0.0025)
-    return Problem(gram, D, 0.0025, labels * np.sqrt(n))
+    return ExpectedStart(gram, D, 0.0025, labels * np.sqrt(n))
 
 
 @pytest.mark.slow

@@ -160,8 +160,3 @@ def test_the_third_ratio_stays_below_its_ceiling(seed, scale, share):
     start = Start(least, *before, float(torch.linalg.vector_norm(X)), 1.0)
     ratio = inequalities(start, share * (1.0 - before[0]))[2].ratio
     assert ratio <= (1.0 - before[0]) ** 2 / (4 * len(X) * before[2] ** 2)
-
-
-def test_delta_needs_room():
-    with pytest.raises(ValueError, match="exists only"):
-        best_delta(Start(1.0, 1.0, 1.0, 1.0, 1.0, 1.0))

@@ -1,17 +1,13 @@
-"""Gradient descent: exact gradients in the paper's parameters, the theorem observed, steps found, work continued."""
+"""Gradient descent: exact gradients in the paper's parameters, the theorem observed, step sizes searched."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tolerances import Oracle, assert_close
 
-from notsodeep.convergence import Descent, DescentSettings, PaperNetwork, certificate, paper_model
-from notsodeep.convergence import gradient_descent as gradient_descent_with
-from notsodeep.convergence.tangent import TangentSpectrum
+from notsodeep.convergence import PaperNetwork, TangentSpectrum, certificate, gradient_descent, paper_model
 from notsodeep.errors import InputError
 from notsodeep.nets import DEQNet, SolverOptions
 
@@ -20,12 +16,6 @@ X = RNG.standard_normal((6, 5))
 X *= np.sqrt(5) / np.linalg.norm(X, axis=1, keepdims=True)
 Y = RNG.standard_normal(6)
 NAMES = ("recurrent", "inputs", "readout")
-SETTINGS = ("steps", "lr", "every", "target", "dtype")
-
-
-def gradient_descent(*arguments: Any, **options: Any) -> Descent:
-    settings = DescentSettings(**{name: options.pop(name) for name in SETTINGS if name in options})
-    return gradient_descent_with(*arguments, settings, **options)
 
 
 def one_step(width: int, lr: float) -> list[np.ndarray]:
@@ -107,11 +97,11 @@ def test_the_theorem_where_it_is_certified():
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_step_size_is_found_and_training_ends_at_zero_loss(dtype):
-    found = gradient_descent(X, Y, 100, 0.08, steps=3000, dtype=dtype, target=1e-6)
+    found = gradient_descent(X, Y, 100, 0.08, steps=1500, dtype=dtype)
     assert found.stopped is None
     assert found.losses[-1] <= 1e-6
     assert found.rows[-1].loss == found.losses[-1]
-    assert np.all(np.diff(found.losses) < 0)
+    assert np.all(np.diff(found.losses[found.losses > 1e-6]) < 0)
     assert found.network.recurrent.dtype == getattr(torch, dtype)
 
 
@@ -129,14 +119,6 @@ def test_a_step_that_is_too_long_is_halved(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_step_that_nothing_can_save(monkeypatch):
-    monkeypatch.setattr(TangentSpectrum, "step", property(lambda self: 1e12))
-    found = gradient_descent(X, Y, 20, 0.08, steps=5)
-    assert found.stopped is not None
-    assert found.halvings == 20
-
-
-@pytest.mark.slow
 def test_half_the_step_does_not_save_an_equilibrium_that_training_leaves():
     # Large labels pull W out of contraction however short the steps: that is said, not tried for ever.
     found = gradient_descent(X, 100.0 * Y, 40, 0.12, steps=5000)
@@ -144,69 +126,11 @@ def test_half_the_step_does_not_save_an_equilibrium_that_training_leaves():
     assert found.halvings < 10
 
 
-@pytest.mark.slow
-def test_a_lost_equilibrium_is_the_reason_to_stop():
-    # A long step on large labels makes W expand at once.
-    found = gradient_descent(X, 100.0 * Y, 40, 0.12, steps=50, lr=0.02)
-    assert found.stopped is not None
-    assert "equilibrium was lost" in found.stopped or "infinite" in found.stopped
-    assert 1 <= len(found.losses) < 51
-
-
-class Interrupted(Exception):
-    pass
-
-
-@pytest.mark.slow
-def test_a_training_that_was_interrupted_continues(tmp_path):
-    file = tmp_path / "training.pt"
-    whole = gradient_descent(X, Y, 30, 0.08, steps=40, every=5)
-
-    def interrupt(row):
-        if row.step == 20:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        gradient_descent(X, Y, 30, 0.08, steps=40, every=5, checkpoint=file, callback=interrupt)
-    found = gradient_descent(X, Y, 30, 0.08, steps=40, every=5, checkpoint=file)
-    assert found.resumed == 20
-    assert found.rows == whole.rows
-    np.testing.assert_array_equal(found.losses, whole.losses)
-    assert torch.equal(found.network.recurrent, whole.network.recurrent)
-    # A longer training continues where this one ended.
-    longer = gradient_descent(X, Y, 30, 0.08, steps=60, every=5, checkpoint=file)
-    assert longer.resumed == 40
-    np.testing.assert_array_equal(longer.losses, gradient_descent(X, Y, 30, 0.08, steps=60).losses)
-
-
-def test_only_the_same_training_continues(tmp_path):
-    file = tmp_path / "training.pt"
-    gradient_descent(X, Y, 10, 0.08, steps=4, every=2, checkpoint=file)
-    for arguments, options, what in (
-        ((X, 2 * Y, 10, 0.08), {}, "labels"),
-        ((X[::-1], Y, 10, 0.08), {}, "samples"),
-        ((X, Y, 11, 0.08), {}, "weights"),
-        ((X, Y, 10, 0.08), {"seed": 1}, "weights"),
-        ((X, Y, 10, 0.08), {"lr": 0.01}, "lr"),
-    ):
-        with pytest.raises(InputError, match=f"another training.*{what}"):
-            gradient_descent(*arguments, steps=4, checkpoint=file, **options)
-    fresh = gradient_descent(X, 2 * Y, 10, 0.08, steps=4, checkpoint=file, resume=False)
-    assert fresh.resumed == 0
-
-
-def test_a_file_that_is_no_checkpoint(tmp_path):
-    file = tmp_path / "training.pt"
-    file.write_bytes(b"nothing of the kind")
-    with pytest.raises(InputError, match="not a checkpoint"):
-        gradient_descent(X, Y, 10, 0.08, steps=4, checkpoint=file)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "steps must be a whole number from 1 on"),
-        ({"every": 0}, "every must be a whole number from 1 on"),
+        ({"steps": 0}, "steps must be a whole number of at least 1"),
+        ({"every": 0}, "every must be a whole number of at least 1"),
         ({"lr": 0.0}, "lr must be"),
         ({"lr": float("nan")}, "lr must be"),
         ({"dtype": "float16"}, "float64"),
@@ -217,19 +141,10 @@ def test_options_that_cannot_be_used(options, message):
         gradient_descent(X, Y, 10, 0.08, **{"steps": 3, **options})
 
 
-def test_rows_are_reported_as_they_come():
-    rows, news = [], []
-    found = gradient_descent(
-        X,
-        Y,
-        10,
-        0.08,
-        steps=10,
-        every=4,
-        callback=rows.append,
-        progress=lambda done, total, say: news.append(say()),
+def test_the_steps_that_are_recorded_and_reported():
+    messages = []
+    run = gradient_descent(
+        X, Y, 10, 0.08, steps=10, every=4, progress=lambda done, total, message: messages.append(message())
     )
-    assert tuple(rows) == found.rows
-    assert [row.step for row in rows] == [0, 4, 8, 10]
-    assert len(news) == 11
-    assert found.as_dicts()[0]["step"] == 0
+    assert [row["step"] for row in run.as_dicts()] == [0, 4, 8, 10]
+    assert len(messages) == len(run.losses) == 11

@@ -8,11 +8,9 @@ import torch
 from tolerances import Oracle, assert_close
 
 from notsodeep.convergence import PaperNetwork, paper_model, tangent_spectrum
-from notsodeep.convergence.tangent import tangent_gram
-from notsodeep.errors import InputError
+from notsodeep.convergence.network import tangent_gram
 from notsodeep.gaussian import activation
 from notsodeep.kernels.finite_width import equilibrium
-from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
 
 
@@ -30,19 +28,12 @@ def small(width: int = 7, n: int = 4, d: int = 3, seed: int = 0) -> tuple[PaperN
 
 def test_it_is_the_net_of_its_model():
     net = DEQNet(paper_model(0.08), 12, 40, 1, seed=3, dtype=torch.float64, solver=EXACT)
-    network = PaperNetwork.of_net(net)
+    network = PaperNetwork.draw(40, 12, 0.08, seed=3)
     X = torch.from_numpy(sphere(5, 12))
     Z = network.features(X)
     assert_close(Z.numpy(), np.sqrt(40) * net.features(X / np.sqrt(12)).detach().numpy(), Oracle.CLOSED_FORM)
     outputs = net(X / np.sqrt(12)).detach().numpy()[:, 0]
     assert_close((Z @ network.readout).numpy(), outputs, Oracle.CLOSED_FORM)
-
-
-def test_there_and_back():
-    network, _ = small()
-    again = PaperNetwork.of_net(network.to_net(0.05))
-    for name in ("recurrent", "inputs", "readout"):
-        assert_close(getattr(again, name).numpy(), getattr(network, name).numpy(), Oracle.IDENTITY)
 
 
 def test_the_drawn_variances_are_those_of_the_assumption():
@@ -63,15 +54,6 @@ def test_features_are_those_of_the_plain_iteration():
     other = equilibrium(activation("relu"), np.sqrt(60) * network.recurrent.numpy(), injected)
     # That oracle iterates to 1e-10.
     np.testing.assert_allclose(network.features(X).numpy(), np.sqrt(60) * other, atol=1e-9)
-
-
-def test_layers_approach_the_equilibrium():
-    network, X = small(width=50, d=10)
-    Z = network.features(X)
-    layers = network.layers(X, 60)
-    assert len(layers) == 60
-    assert_close(layers[0].numpy(), torch.relu(X @ network.inputs.T).numpy(), Oracle.IDENTITY)
-    assert_close(layers[-1].numpy(), Z.numpy(), Oracle.QUADRATURE)
 
 
 def lemma_2(network: PaperNetwork, X: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -128,13 +110,3 @@ def test_h_is_the_gram_matrix_of_all_gradients():
     eigenvalues = np.linalg.eigvalsh(jacobian @ jacobian.T)
     assert_close([spectrum.least, spectrum.largest], eigenvalues[[0, -1]], Oracle.FINITE_DIFFERENCE)
     assert spectrum.gain_over_bound >= 1.0
-    assert spectrum.rate < 1.0
-
-
-def test_nets_of_another_model_are_refused():
-    with pytest.raises(InputError, match="paper_model"):
-        PaperNetwork.of_net(DEQNet(DEQ("tanh", 0.1), 4, 5, 1))
-    with pytest.raises(InputError, match="one output"):
-        PaperNetwork.of_net(DEQNet(paper_model(0.1), 4, 5, 2))
-    with pytest.raises(InputError, match="sigma_w2 = 0"):
-        small()[0].to_net(0.0)

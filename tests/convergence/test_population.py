@@ -70,16 +70,6 @@ def test_depth_errors_fall_as_the_bound_says(sigma_w2):
         np.testing.assert_allclose(apart.diagonal(), entry, atol=rounding)
 
 
-@pytest.mark.slow
-def test_other_activations_follow_the_same_recursion():
-    X = sphere(12, 8)
-    gram = population_gram(X, 0.3, activation="tanh")
-    assert_close(
-        gram.matrix, nsd.conjugate_kernel(nsd.DEQ("tanh", 0.3, 1.0), X / np.sqrt(8)), Oracle.IDENTITY
-    )
-    assert gram.positive
-
-
 def mp_least_eigenvalue(X: np.ndarray, sigma_w2: float) -> mpmath.mpf:
     """λ_* by fixed-point iteration and eigenvalues at 40 digits."""
     with mp.workdps(40):

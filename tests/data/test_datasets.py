@@ -29,7 +29,7 @@ def idx(array):
 
 IMAGES = np.arange(40 * 6).reshape(40, 2, 3) % 256
 LABELS = np.arange(40) % 4
-TRAIN_IMAGES, TRAIN_LABELS = "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"
+TRAIN_IMAGES = "train-images-idx3-ubyte.gz"
 
 
 @pytest.fixture
@@ -61,18 +61,17 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_idx_files_become_rows_between_zero_and_one(folder):
-    data = load("mnist", data_dir=folder, verify=False)
+    data = load("mnist", data_dir=folder)
     assert np.array_equal(data.X, IMAGES.reshape(40, 6) / 255)
     assert np.array_equal(data.y, LABELS)
-    assert (data.name, data.split, data.verified) == ("mnist", "train", False)
-    assert set(data.checksums) == {TRAIN_IMAGES, TRAIN_LABELS}
+    assert (data.name, data.split) == ("mnist", "train")
     assert data.X.dtype == np.float64
-    assert load("mnist", data_dir=folder, verify=False, dtype="float32").X.dtype == np.float32
+    assert load("mnist", data_dir=folder, dtype="float32").X.dtype == np.float32
 
 
 def test_the_folder_may_come_from_the_environment(folder, monkeypatch):
     monkeypatch.setenv(datasets.DATA_VARIABLE, str(folder))
-    assert load("fashion_mnist", split="test", verify=False).source == str(folder / "fashion_mnist")
+    assert load("fashion_mnist", split="test").source == str(folder / "fashion_mnist")
 
 
 def test_npz_files_become_rows(folder):
@@ -81,12 +80,6 @@ def test_npz_files_become_rows(folder):
     assert 0.9 < pixels.X.max() <= 1.0
     assert features.X.shape == (6, 512)
     assert features.X.max() > 1.0
-
-
-def test_a_checksum_that_differs_is_an_error_with_a_way_out(folder):
-    with pytest.raises(InputError, match=r"train-images.*not the published file.*verify=False"):
-        load("mnist", data_dir=folder)
-    assert len(load("mnist", data_dir=folder, verify=False).y) == 40
 
 
 def cut_in_half(path):
@@ -108,23 +101,20 @@ def drop_last_entries(path):
     ("damage", "message"),
     [
         (lambda path: path.unlink(), "is missing"),
-        (cut_in_half, "is cut short"),
-        (damage_checksum_of_gzip, "not a sound gzip file"),
-        (lambda path: path.write_bytes(b"<html>not found</html>"), "not a sound gzip file"),
+        (cut_in_half, "not a complete gzip file"),
+        (damage_checksum_of_gzip, "not a complete gzip file"),
+        (lambda path: path.write_bytes(b"<html>not found</html>"), "not a complete gzip file"),
         (lambda path: path.write_bytes(b""), "not an IDX file"),
         (lambda path: path.write_bytes(gzip.compress(b"\0\0")), "not an IDX file"),
-        (lambda path: path.write_bytes(idx(LABELS)), r"starts with 00 00 08 01 where 00 00 08 03"),
-        (drop_last_entries, r"announces 240 entries .*, has 235"),
+        (lambda path: path.write_bytes(idx(LABELS)), "not an IDX file"),
+        (drop_last_entries, r"should have 240 entries .* and has 235"),
         (lambda path: path.write_bytes(idx(IMAGES[:7])), "7 samples and labels of shape"),
     ],
 )
-@pytest.mark.parametrize("verify", [True, False])
-def test_damaged_idx_files_are_named_with_what_is_wrong(folder, damage, message, verify):
+def test_damaged_idx_files_are_named_with_what_is_wrong(folder, damage, message):
     damage(folder / "mnist" / TRAIN_IMAGES)
-    # Of two readable files that do not belong together the checksum speaks first.
-    expected = "not the published file" if verify and "samples and labels" in message else message
-    with pytest.raises(InputError, match=expected) as caught:
-        load("mnist", data_dir=folder, verify=verify)
+    with pytest.raises(InputError, match=message) as caught:
+        load("mnist", data_dir=folder)
     assert "mnist" in str(caught.value)
 
 
@@ -132,11 +122,14 @@ def test_damaged_idx_files_are_named_with_what_is_wrong(folder, damage, message,
     ("damage", "message"),
     [
         (lambda path: path.unlink(), "is missing"),
-        (cut_in_half, "not a sound npz file"),
-        (lambda path: path.write_bytes(b""), "not a sound npz file"),
-        (lambda path: path.write_bytes(b"text"), "not a sound npz file"),
-        (lambda path: np.savez(path, x_train=np.zeros((2, 4))), r"not there: \['y_train'\]"),
-        (lambda path: np.savez(path, x_train=np.zeros((2, 4)), y_train=np.zeros(3)), "not one for each"),
+        (cut_in_half, "not a complete npz file"),
+        (lambda path: path.write_bytes(b""), "not a complete npz file"),
+        (lambda path: path.write_bytes(b"text"), "not a complete npz file"),
+        (lambda path: np.savez(path, x_train=np.zeros((2, 4))), r"missing are \['y_train'\]"),
+        (
+            lambda path: np.savez(path, x_train=np.zeros((2, 4)), y_train=np.zeros(3)),
+            "one for each is needed",
+        ),
         (
             lambda path: np.savez(path, x_train=np.array([{}, None]), y_train=np.zeros(2)),
             "allow_pickle=False",
@@ -151,7 +144,7 @@ def test_damaged_npz_files_are_named_with_what_is_wrong(folder, damage, message)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"data folder .* is not there"):
+    with pytest.raises(InputError, match=r"data folder .* does not exist"):
         load("mnist", data_dir=tmp_path / "nowhere")
 
 
@@ -159,7 +152,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 
 def test_classes_are_selected_in_the_published_order(folder):
-    data = load("mnist", data_dir=folder, verify=False, classes=(3, 1))
+    data = load("mnist", data_dir=folder, classes=(3, 1))
     assert data.y.tolist() == [1, 3] * 10
     assert np.array_equal(data.X * 255, IMAGES.reshape(40, 6)[np.isin(LABELS, (1, 3))])
 
@@ -197,7 +190,7 @@ def test_specs_name_a_data_set_and_its_classes():
     for spec, message in (
         ("mnist:6;8", "mnist:6,8"),
         ("mnist:", "mnist:6,8"),
-        ("nist:1", "there are digits"),
+        ("nist:1", "choose one of digits"),
     ):
         with pytest.raises(InputError, match=message):
             parse_spec(spec)
@@ -209,11 +202,11 @@ def test_specs_name_a_data_set_and_its_classes():
         ({"name": "imagenet"}, ", ".join(NAMES)),
         ({"split": "validation"}, "one of: train, test"),
         ({"dtype": "float16"}, "one of: float64, float32"),
-        ({"classes": (1, 11)}, r"asked for were \[1, 11\]"),
+        ({"classes": (1, 11)}, r"got classes=\[1, 11\]"),
         ({"classes": ()}, "at least one"),
         ({"classes": (1, 1)}, "different labels"),
-        ({"n": 0}, "whole number from 1 on"),
-        ({"n": 10_000}, "have 1437"),
+        ({"n": 0}, "whole number of at least 1"),
+        ({"n": 10_000}, "more than the 1437 samples"),
     ],
 )
 def test_requests_that_make_no_sense_are_refused_in_words(arguments, message):
@@ -259,7 +252,7 @@ def test_colours_from_openml_stand_last_as_in_the_local_images(openml):
 
 def test_openml_rows_in_another_order_are_noticed(openml):
     # The real MNIST does not have 1000 test images of each digit; here it does.
-    with pytest.raises(InputError, match="cannot be told apart"):
+    with pytest.raises(InputError, match="cannot be separated"):
         load("mnist")
 
 
@@ -298,12 +291,11 @@ def test_scikit_learn_is_not_imported_before_it_is_needed():
         ("cifar10_vgg19", 512, 20_000, 5_000),
     ],
 )
-def test_real_files_have_their_published_size_and_checksums(name, columns, train, test):
+def test_real_files_have_their_published_size(name, columns, train, test):
     for split, expected in (("train", train), ("test", test)):
         data = load(name, split=split, dtype="float32")
         assert data.X.shape == (expected, columns)
         assert np.unique(data.y).tolist() == list(range(10))
-        assert data.verified == (name in ("mnist", "fashion_mnist"))
 
 
 @real_data
@@ -316,5 +308,5 @@ def test_real_mnist_sixes_and_eights():
 
 @real_data
 def test_the_openml_guard_knows_the_real_class_counts():
-    for name, known in datasets._IDX.items():
-        assert tuple(np.bincount(load(name, split="test", dtype="float32").y)) == known.openml_test_counts
+    for name, (_, counts) in datasets._IDX.items():
+        assert tuple(np.bincount(load(name, split="test", dtype="float32").y)) == counts

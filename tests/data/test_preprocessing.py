@@ -20,12 +20,6 @@ def test_the_training_part_is_centred_with_unit_mean_squared_norm():
     assert_close(np.mean(np.sum(X**2, axis=1)), 1.0, Oracle.CLOSED_FORM)
 
 
-def test_mean_norm_one_and_no_centring_when_asked():
-    fitted = Preprocessing.fit(TRAIN, centre=False, norm="mean")
-    assert not fitted.shift.any()
-    assert_close(np.mean(np.linalg.norm(fitted.apply(TRAIN), axis=1)), 1.0, Oracle.CLOSED_FORM)
-
-
 def test_the_test_part_gets_the_shift_and_scale_of_the_training_part():
     fitted = Preprocessing.fit(TRAIN)
     scale = np.sqrt(np.mean(np.sum((TRAIN - TRAIN.mean(axis=0)) ** 2, axis=1)))
@@ -54,7 +48,6 @@ def test_single_precision_stays_single():
         (lambda: Preprocessing.fit(np.zeros((5, 3)), centre=False), "all zero"),
         (lambda: Preprocessing.fit(TRAIN[:1]), "more than one sample"),
         (lambda: Preprocessing.fit([[np.nan]]), "NaN"),
-        (lambda: Preprocessing.fit(TRAIN, norm="max"), "norm='max' is not known"),
         (lambda: Preprocessing.fit(TRAIN).apply(TEST[:, :2]), "2 columns where 4"),
     ],
 )

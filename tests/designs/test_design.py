@@ -12,14 +12,21 @@ from hypothesis import strategies as st
 from scipy import optimize
 from tolerances import Oracle, assert_close
 
-from notsodeep.data import GaussianMixture, MixtureStatistics
-from notsodeep.designs import FAMILIES, Design, InjectedFamily, NetworkFamily, Solution, Task, design
+from notsodeep.designs import (
+    FAMILIES,
+    Design,
+    DesignTask,
+    FamilySolution,
+    InjectedFamily,
+    NetworkFamily,
+    design,
+)
 from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.expansion import expand
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian import Activation, activation, custom_activation
-from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 ODD = ["tanh", "erf", "arctan", "sigmoid", "softsign", "sin"]
@@ -68,7 +75,7 @@ def test_the_papers_tangent_kernel_of_odd_activations_is_matched(name: str) -> N
 def test_closed_forms_meet_the_equations_before_any_least_squares(layers: int, kernel: str) -> None:
     """Least squares would repair a wrong factor of a closed form: here they do not get the chance."""
     family = FAMILIES["polynomial"][layers - 1]
-    task = Task(DEQ("gelu", 0.3), 1.2, kernel)
+    task = DesignTask(DEQ("gelu", 0.3), 1.2, kernel)
     found = list(family.closed_forms(task.equations, family.kind, layers))  # type: ignore[attr-defined]
     assert found
     for candidate in found:
@@ -96,42 +103,8 @@ def test_relu_is_two_leaky_relu_layers_with_the_gauge_fixed(sigma_a2: float) -> 
 # --- exact kernels ------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def mixture() -> tuple[np.ndarray, float]:
-    means = np.zeros((2, 240))
-    means[:, 0] = (1.0, -1.0)
-    gmm = GaussianMixture(means, [1.0, 1.0 + 4.0 / math.sqrt(240)], [0.5, 0.5])
-    X, y = gmm.sample(300, seed=3)
-    return X, MixtureStatistics.of(gmm, X, y).tau0
-
-
 def distance(wanted: np.ndarray, found: np.ndarray) -> float:
     return float(np.linalg.norm(wanted - found, 2) / np.linalg.norm(wanted, 2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "allowed"), [("tanh", 0.004), ("relu", 1e-4), ("gelu", 0.02), ("cos", 0.03)]
-)
-def test_the_exact_conjugate_kernels_agree(
-    mixture: tuple[np.ndarray, float], name: str, allowed: float
-) -> None:
-    X, tau0 = mixture
-    deq = DEQ(name, 0.2).centred(tau0)
-    wanted = conjugate_kernel(deq, X)
-    designed = distance(wanted, conjugate_kernel(design(deq, tau0).network, X))
-    plain = distance(wanted, conjugate_kernel(Explicit([name]).centred(tau0), X))
-    assert designed <= allowed
-    assert designed <= plain / 5
-
-
-@pytest.mark.slow
-def test_the_exact_tangent_kernels_agree(mixture: tuple[np.ndarray, float]) -> None:
-    X, tau0 = mixture
-    deq = DEQ("swish", 0.2).centred(tau0)
-    wanted = tangent_kernel(deq, X)
-    designed = distance(wanted, tangent_kernel(design(deq, tau0, "ntk").network, X))
-    assert designed <= distance(wanted, tangent_kernel(Explicit(["swish"]).centred(tau0), X)) / 5
 
 
 # --- properties ---------------------------------------------------------------------------------------------------
@@ -208,21 +181,6 @@ def test_designs_scale_with_the_data(name: str, scale: float, kernel: str) -> No
     check_exact(other, scaled, kernel)
 
 
-@pytest.mark.parametrize("sigma_a2", [0.1, 0.6])
-def test_positively_homogeneous_models_have_one_design_at_every_scale(sigma_a2: float) -> None:
-    layers = [design(DEQ("relu", sigma_a2), tau0).network.layers for tau0 in (0.5, 1.0, 2.0)]
-    for other in layers[1:]:
-        for one, two in zip(layers[0], other, strict=True):
-            for key, value in one.parameters:
-                assert_close(dict(two.parameters)[key], value, Oracle.QUADRATURE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["ck", "ntk", "both"])
-def test_equal_inputs_give_equal_designs(kernel: str) -> None:
-    assert design(DEQ("gelu", 0.2), 1.0, kernel) == design(DEQ("gelu", 0.2), 1.0, kernel)
-
-
 @pytest.mark.slow
 def test_layers_keep_their_scale_and_are_centred() -> None:
     made = design(DEQ("gelu", 0.3), 0.7, family="papers")
@@ -243,6 +201,8 @@ def test_a_family_that_cannot_says_which_equation_and_why() -> None:
     assert "off by" in str(made).splitlines()[0]
     assert "not met" in made.explain()
     assert "auto" in made.explain()
+    with pytest.raises(ConvergenceError, match="α̃3 ≤ 2α̃2"):
+        design(DEQ("elu", 0.2), 1.0, family="leaky_relu", infeasible="raise")
 
 
 def test_one_layer_says_what_ratio_it_forces() -> None:
@@ -266,19 +226,6 @@ def test_the_papers_tangent_kernel_of_other_activations_gets_a_verdict() -> None
     assert "kernel='ntk'" in made.explain()
 
 
-def test_infeasible_may_raise() -> None:
-    with pytest.raises(ConvergenceError, match="α̃3 ≤ 2α̃2"):
-        design(DEQ("elu", 0.2), 1.0, family="leaky_relu", infeasible="raise")
-
-
-@pytest.mark.slow
-def test_attempts_before_the_answer_are_told() -> None:
-    made = design(DEQ("softplus", 0.2), 1.0, family="papers")
-    assert made.family == "2 × polynomial"
-    assert [entry.family for entry in made.tried] == ["2 × leaky_relu"]
-    assert "Tried before" in made.explain()
-
-
 def test_auto_prefers_a_network_to_train_to_polynomials_unless_exactness_is_asked_for() -> None:
     made = design(DEQ("gelu", 0.2), 1.0)
     assert made.family == "2 × injected"
@@ -294,14 +241,13 @@ class OwnActivation(NetworkFamily):
     name: str = "own_activation"
     layers: int = 1
 
-    def solve(self, task: Task, *, thorough: bool) -> Solution:
+    def solve(self, task: DesignTask, *, thorough: bool) -> FamilySolution:
         def network(scales: np.ndarray) -> Explicit:
             return Explicit([task.model.activation.scaled(*scales)]).centred(task.tau0)
 
         found = optimize.root(lambda scales: task.residuals(network(scales))[:2], np.ones(2), tol=1e-14)
         made = network(found.x)
-        residual, drift = float(np.abs(task.residuals(made)).max()), task.response.drift(made)
-        return Solution(self, made, residual, drift, "two unknowns")
+        return FamilySolution(self, made, float(np.abs(task.residuals(made)).max()), "two unknowns")
 
 
 def test_a_family_from_outside_of_the_package_is_one_class() -> None:
@@ -316,14 +262,6 @@ def test_a_family_from_outside_of_the_package_is_one_class() -> None:
     assert "two unknowns" in stuck.explain()
     with pytest.raises(InputError, match="one kernel at a time"):
         design(deq, 1.0, "both", family=OwnActivation())
-
-
-def test_auto_and_names_know_a_family_that_was_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FAMILIES, "own_activation", (OwnActivation(),))
-    assert design(DEQ("tanh", 0.2), 1.0, family="own_activation").family == "1 × own_activation"
-    # Hard-tanh stands first among families of one layer; after it the family is tried where that one is not exact.
-    assert design(DEQ("tanh", 0.2), 1.0).family == "1 × hard_tanh"
-    assert "1 × own_activation" in [entry.family for entry in design(DEQ("relu", 0.2), 1.0).tried]
 
 
 def test_a_custom_activation_can_be_designed_for() -> None:
@@ -408,9 +346,3 @@ def test_the_mixed_derivative_in_two_norms_is_the_difference_quotient(
     values = expand(model, 1.44 + np.array([-h, h]), 1.44 + np.array([-h, h]), kernel, 1, 0.0)[0]
     quotient = (values[1, 1] - values[0, 1] - values[1, 0] + values[0, 0]) / (4.0 * h * h)
     assert centred_kernel_coefficients(model, 1.2, kernel)[0].norm == pytest.approx(quotient, rel=1e-5)
-
-
-def test_every_family_names_its_layers() -> None:
-    for name, chains in FAMILIES.items():
-        for chain in chains:
-            assert chain.label == f"{chain.layers} × {name}"

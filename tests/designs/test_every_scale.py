@@ -111,18 +111,6 @@ def test_a_target_without_a_trace_term_gets_a_reason() -> None:
     assert "∞" in design(Explicit(["cos", "cos"]), 1.0, "ntk", "leaky_relu").reason
 
 
-@pytest.mark.slow
-def test_a_target_lost_in_rounding_is_called_so() -> None:
-    # Which digits are lost, and so where an exact design is found by chance, differs from processor to processor.
-    reasons = []
-    for tau0 in (3e-4, 1e-3, 2e-3):
-        made = design(DEQ("cos", 0.8), tau0, family="papers")
-        if not made.exact:
-            assert "too few digits" in made.explain()
-            reasons.append(tau0)
-    assert reasons
-
-
 def test_a_layer_whose_variance_is_rounding_has_no_negative_variance() -> None:
     for tau0 in np.geomspace(1e-5, 1e-3, 40).tolist():
         try:

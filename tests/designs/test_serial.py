@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from notsodeep.designs import Design, activation_from_dict, activation_to_dict, design
+from notsodeep.designs import Design, design
 from notsodeep.errors import InputError
 from notsodeep.gaussian import activation, custom_activation
+from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict
 from notsodeep.models import DEQ, Explicit
 
 CASES = [
@@ -77,28 +78,28 @@ def broken(change: Any, kernel: str = "ck") -> str:
     "change",
     [
         lambda d: d.update(format="other"),
-        lambda d: d.update(version=2),
+        lambda d: d.update(version=1),
         lambda d: d.pop("target"),
         lambda d: d.update(extra=1),
         lambda d: d.update(tau0="1"),
         lambda d: d.update(tau0=-1.0),
         lambda d: d.update(tau0=2.0),
         lambda d: d.update(kernel="both of them"),
-        lambda d: d.update(layers={}),
-        lambda d: d.update(layers=[]),
-        lambda d: d["layers"][0].update(name="__import__('os')"),
-        lambda d: d["layers"][0].update(name=3),
-        lambda d: d["layers"][0]["parameters"].update(a="1"),
-        lambda d: d["layers"][0]["parameters"].update(a=0.9),
-        lambda d: d["layers"][0]["parameters"].update(evil=1.0),
-        lambda d: d["layers"][0].pop("gain"),
+        lambda d: d["network"].update(layers={}),
+        lambda d: d["network"].update(layers=[]),
+        lambda d: d["network"]["layers"][0].update(name="__import__('os')"),
+        lambda d: d["network"]["layers"][0].update(name=3),
+        lambda d: d["network"]["layers"][0]["parameters"].update(a="1"),
+        lambda d: d["network"]["layers"][0]["parameters"].update(a=0.9),
+        lambda d: d["network"]["layers"][0]["parameters"].update(evil=1.0),
+        lambda d: d["network"]["layers"][0].pop("gain"),
         lambda d: d["model"].update(sigma_a2=0.3),
         lambda d: d["model"].update(kind="rnn"),
         lambda d: d["target"].update(linear=0.1),
         lambda d: d.update(tried=[["a"]]),
         lambda d: d.update(tried=3),
         lambda d: d.update(tried=None),
-        lambda d: d.update(drift=None),
+        lambda d: d.update(fitted_to=None),
         lambda d: d.update(kernel="both"),
         lambda d: d.update(bias2=0.1),
     ],

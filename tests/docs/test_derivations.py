@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
 from notsodeep.equivalents.coefficients import coefficients
-from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.gaussian.moments import mean_derivative, mehler
 from notsodeep.kernels import conjugate_kernel, exact_kernel, tangent_kernel
 from notsodeep.models import DEQ
 
@@ -65,10 +65,8 @@ def test_tangent_kernel_as_a_derivative(name: str) -> None:
 def series(model: DEQ, rows: np.ndarray) -> dict[str, list[float]]:
     """The terms of each kernel's entry for two rows, order by order in L, (D.12)–(D.15)."""
     q = np.diagonal(conjugate_kernel(model, rows, of="preactivations"))
-    f0, A, B, cubic = (
-        float(np.prod(mean_derivative(model.activation, q, k))) / factor
-        for k, factor in enumerate((1, 1, 2, 6))
-    )
+    # M_k(q_1) M_k(q_2)/k! from the coefficients of the Mehler series, (2.6).
+    f0, A, B, cubic = mehler(model.activation, q, 4).prod(axis=0) / np.sqrt(q.prod()) ** np.arange(4)
     sigma = model.sigma_a2
     f = model.sigma_b2 * float(rows[0] @ rows[1]) + model.bias2
     epsilon = 1 / (1 - sigma * A)

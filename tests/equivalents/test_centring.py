@@ -26,7 +26,7 @@ def test_the_exact_kernel_moves_by_about_the_bound(model: nsd.Model, kernel: str
     exact = nsd.conjugate_kernel if kernel == "ck" else nsd.tangent_kernel
     right, near = (exact(model.centred(tau), X) for tau in (stats.tau0, off * stats.tau0))
     moved = np.linalg.norm(near - right, 2)
-    bound = mean_effect(model.centred(off * stats.tau0), stats)
+    bound = mean_effect(model.centred(off * stats.tau0), stats, kernel)
     # The bound is to first order in the mean, and of two terms it adds the norms.
     assert moved <= 1.1 * bound
     assert bound <= 3.0 * moved

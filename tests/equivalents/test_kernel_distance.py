@@ -16,6 +16,9 @@ def test_a_kernel_times_a_constant_is_the_same_kernel_up_to_a_factor() -> None:
     assert found.relative == pytest.approx(0.6, rel=2e-3)
     assert found.up_to_factor < 1e-9
     assert found.factor == pytest.approx(2.5)
+    large = rng.standard_normal((300, 300))
+    for factor in (1.0, 2.0):  # iterations see an operator that is zero
+        assert nsd.kernel_distance(large @ large.T, factor * (large @ large.T)).up_to_factor == 0.0
 
 
 @pytest.mark.slow

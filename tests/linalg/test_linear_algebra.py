@@ -16,11 +16,9 @@ from notsodeep.linalg.block_lanczos import (
     block_lanczos,
     extreme_eigenvalues,
     leading_eigenpairs,
-    norm_by_blocks,
     operator_norm,
 )
 from notsodeep.linalg.chebyshev import (
-    LogInterval,
     chebyshev_basis,
     chebyshev_coefficients,
     chebyshev_nodes,
@@ -28,7 +26,7 @@ from notsodeep.linalg.chebyshev import (
 )
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, Unpreconditioned, conjugate_gradients
 from notsodeep.linalg.dense import solve_definite, solve_symmetric
-from notsodeep.linalg.low_rank import inverse_root, leading_part, positive_woodbury_core, woodbury_core
+from notsodeep.linalg.low_rank import inverse_root, leading_part, positive_woodbury_core
 
 
 def symmetric(values, seed=0):
@@ -61,16 +59,6 @@ def test_clenshaw():
     assert_close(clenshaw(series[:1, 0], points), np.full(40, series[0, 0]), Oracle.IDENTITY)
 
 
-def test_an_interval_of_logarithms():
-    axis = LogInterval.of(np.array([0.25, 2.0, 16.0]))
-    np.testing.assert_allclose(np.exp([axis.low, axis.high]), [0.25, 16.0])
-    np.testing.assert_allclose(
-        axis.place(np.array([0.25, 2.0, 16.0, 100.0])), [-1.0, 0.0, 1.0, 1.0], atol=1e-15
-    )
-    np.testing.assert_allclose(axis.place(axis.nodes(7)), chebyshev_nodes(7), atol=1e-14)
-    np.testing.assert_array_equal(LogInterval.of(np.full(3, 2.0)).place(np.full(3, 2.0)), np.zeros(3))
-
-
 @pytest.mark.parametrize(
     "function", [np.sqrt, np.tanh, lambda s: np.abs(s - 1.0)], ids=["sqrt", "tanh", "kink"]
 )
@@ -90,11 +78,7 @@ def test_eigenvalues_from_products():
     assert_close(extreme_eigenvalues(matrix, 1, "LA")[0], 80.0, Oracle.QUADRATURE)
     operator = aslinearoperator(matrix)
     assert operator_norm(operator, 1e-6) == pytest.approx(100.0, rel=1e-6)
-    assert norm_by_blocks(operator, 1e-6) == pytest.approx(100.0, rel=1e-6)
     assert operator_norm(aslinearoperator(matrix[:5, :5])) == pytest.approx(np.linalg.norm(matrix[:5, :5], 2))
-    assert norm_by_blocks(aslinearoperator(matrix[:5, :5])) == pytest.approx(
-        np.linalg.norm(matrix[:5, :5], 2)
-    )
 
 
 def test_blocks_of_a_krylov_space():
@@ -124,21 +108,17 @@ def test_leading_eigenpairs():
 # --- few columns -----------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 10**6), st.integers(0, 6), st.floats(0.0, 3.0))
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.0, 3.0))
 @settings(deadline=None, max_examples=50)
 def test_woodbury(seed, columns, size):
     rng = np.random.default_rng(seed)
     diagonal, factor = rng.uniform(0.5, 2.0, 15), rng.standard_normal((15, columns))
     root = rng.standard_normal((columns, columns))
     core = size * root @ root.T
-    middle = woodbury_core(factor.T @ (factor / diagonal[:, None]), core)
+    middle = positive_woodbury_core(factor.T @ (factor / diagonal[:, None]), core, least=0.0)
     scaled = factor / diagonal[:, None]
     expected = np.linalg.inv(np.diag(diagonal) + factor @ core @ factor.T)
     np.testing.assert_allclose(np.diag(1.0 / diagonal) - scaled @ middle @ scaled.T, expected, atol=1e-8)
-
-
-def test_woodbury_of_a_singular_matrix():
-    assert np.isnan(woodbury_core(np.eye(2), -np.eye(2))).all()
 
 
 def test_woodbury_where_the_matrix_is_not_positive():

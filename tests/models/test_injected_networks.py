@@ -105,33 +105,27 @@ def test_random_networks_agree() -> None:
     assert_within_noise(exact_kernel(model, X, kernel="ntk"), drawn.ntk_draws, bias=0.02, resolution=0.1)
 
 
-@pytest.mark.parametrize("share", [False, True])
-def test_the_torch_network_approaches_the_kernels(share: bool) -> None:
+def test_the_torch_network_approaches_the_kernels() -> None:
     model = injected("tanh", "relu", "tanh")
     inputs = torch.tensor(X)
     draws = []
     for seed in range(20):
-        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, share_input=share, dtype=torch.float64)
+        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, dtype=torch.float64)
         found = nsd.nets.empirical_kernels(net, inputs)
         draws.append(np.stack([np.asarray(found.ck), np.asarray(found.ntk).reshape(4, 4)]))
     wanted = np.stack([exact_kernel(model, X, kernel=kernel) for kernel in ("ck", "ntk")])
     assert_within_noise(wanted, np.array(draws), bias=0.02, resolution=0.1)
 
 
-@pytest.mark.parametrize("share", [False, True])
-def test_the_torch_network_counts_every_weight(share: bool) -> None:
+def test_the_torch_network_counts_every_weight() -> None:
     """The tangent kernel from the groups of weights is that of all gradients, by autograd."""
     net = nsd.nets.ExplicitNet(
         injected("tanh", "gelu", "tanh"),
         *(3, 12, 1),
-        share_input=share,
         scaling="ntk",
         dtype=torch.float64,
     )
-    own = () if share else ("input2", "input3")
-    assert {name for name, _ in net.named_parameters()} == {
-        *("weight1", "weight2", "weight3", "readout", *own)
-    }
+    assert {name for name, _ in net.named_parameters()} == {"weight1", "weight2", "weight3", "readout"}
     gradients = []
     for row in torch.tensor(X):
         parts = torch.autograd.grad(net(row[None])[0, 0], list(net.parameters()))
@@ -139,24 +133,6 @@ def test_the_torch_network_counts_every_weight(share: bool) -> None:
     jacobian = np.array(gradients)
     found = np.asarray(nsd.nets.empirical_kernels(net, torch.tensor(X)).ntk).reshape(4, 4)
     assert_close(found, jacobian @ jacobian.T, Oracle.IDENTITY)
-
-
-def test_a_shared_input_is_an_own_one_with_the_same_weights() -> None:
-    """W_1 in the place of every B_l gives the same function, in both scalings."""
-    model, rows = injected("tanh", "gelu", "tanh"), torch.tensor(X)
-    for scaling in ("standard", "ntk"):
-        shared, own = (
-            nsd.nets.ExplicitNet(
-                model, 3, 20, 2, seed=1, share_input=share, scaling=scaling, dtype=torch.float64
-            )
-            for share in (True, False)
-        )
-        own.load_state_dict(
-            {name: shared.weights[0] for name in ("input2", "input3")} | dict(shared.state_dict())
-        )
-        assert_close(own(rows).detach(), shared(rows).detach(), Oracle.IDENTITY)
-    # Where no layer sees the input again there is nothing to share.
-    assert not nsd.nets.ExplicitNet(nsd.Explicit(["relu", "relu"]), 3, 5, 1, share_input=True).share_input
 
 
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
@@ -203,13 +179,11 @@ def test_the_limiting_spectrum_is_that_of_the_kernel() -> None:
 def test_random_features_have_the_kernel_of_a_network_with_injection(monkeypatch: pytest.MonkeyPatch) -> None:
     model = injected("tanh", "relu")
     monkeypatch.setattr("notsodeep.estimators.features._designed", lambda *_: (model, 0.0))
-    for kernel in ("ck", "ntk"):
-        draws = []
-        for seed in range(20):
-            features = DEQFeatures(600, kernel=kernel, center=False, scale=None, random_state=seed)
-            values = features.fit_transform(X)
-            draws.append(values @ values.T)
-        assert_within_noise(exact_kernel(model, X, kernel=kernel), np.array(draws), bias=0.02, resolution=0.1)
+    draws = []
+    for seed in range(20):
+        values = DEQFeatures(600, center=False, scale=None, random_state=seed).fit_transform(X)
+        draws.append(values @ values.T)
+    assert_within_noise(exact_kernel(model, X, kernel="ck"), np.array(draws), bias=0.02, resolution=0.1)
 
 
 def test_text_and_fingerprint_know_the_variances() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import warnings
 
 import numpy as np
@@ -121,19 +120,6 @@ def test_value_slope_and_autograd_are_those_of_the_definition(name: str, dtype: 
         assert not slope.any(), "autograd sees no dependence where there is one"
 
 
-@pytest.mark.slow
-@EVERY
-def test_slope_is_the_central_difference(name: str) -> None:
-    # Also where the NumPy derivative and ours could be wrong together.
-    phi = CATALOGUE[name]
-    x = _points(phi, torch.float64)
-    x = x[x.abs() < 10.0]
-    step = 1e-6
-    ours = TorchActivation(phi)
-    difference = (ours(x + step) - ours(x - step)) / (2.0 * step)
-    assert_close(ours.slope(x).numpy(), difference.numpy(), Oracle.FINITE_DIFFERENCE, scale=1.0)
-
-
 @EVERY_IN_TURN
 def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argument(
     name: str, dtype: torch.dtype
@@ -145,16 +131,6 @@ def test_writing_gives_the_same_value_in_the_memory_given_and_leaves_its_argumen
     assert result.data_ptr() == out.data_ptr()
     assert torch.equal(h, x)
     assert_close(out.numpy(), ours(x).numpy(), Oracle.IDENTITY)
-
-
-@pytest.mark.slow
-@EVERY
-def test_the_extra_scale_multiplies_value_offset_and_slope(name: str) -> None:
-    phi = CATALOGUE[name]
-    x = _points(phi, torch.float64)
-    scaled, plain = TorchActivation(phi, 0.125), TorchActivation(phi)
-    assert_close(scaled(x).numpy(), 0.125 * plain(x).numpy(), Oracle.IDENTITY)
-    assert_close(scaled.slope(x).numpy(), 0.125 * plain.slope(x).numpy(), Oracle.IDENTITY)
 
 
 @EVERY
@@ -189,29 +165,6 @@ def test_the_lipschitz_constant_is_never_exceeded_and_is_attained(name: str) -> 
     assert seen <= constant * (1.0 + slack) + slack
     # The grid passes within 2e-4 of the steepest point, near which slopes fall by 2.5 per unit at most.
     assert constant <= seen * (1.0 + 1e-3) + slack
-
-
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [
-        ("tanh", 1.0),
-        ("sigmoid", 0.25),
-        ("erf", 2.0 / np.sqrt(np.pi)),
-        ("softplus", 1.0),
-        ("cos", 1.0),
-        ("abs", 1.0),
-    ],
-)
-def test_known_lipschitz_constants(name: str, exact: float) -> None:
-    assert_close(activation(name).lipschitz, exact, Oracle.CLOSED_FORM)
-    assert_close(activation(name).scaled(-2.0, gain=-3.0).lipschitz, 6.0 * exact, Oracle.CLOSED_FORM)
-
-
-def test_a_constant_contracts_everything_and_a_square_nothing() -> None:
-    assert activation("tanh").scaled(1.0, gain=0.0).lipschitz == 0.0
-    assert activation("polynomial", coefficients=(1.0,)).lipschitz == 0.0
-    assert activation("polynomial", coefficients=(1.0, -2.0, 0.0)).lipschitz == 2.0
-    assert activation("polynomial", coefficients=(0.0, 0.0, 1e-3)).lipschitz == np.inf
 
 
 def test_the_lipschitz_constant_sees_two_very_different_lengths() -> None:
@@ -311,17 +264,6 @@ def test_the_warning_points_to_the_line_outside_of_the_package() -> None:
         warnings.simplefilter("always")
         DEQNet(DEQ(phi, 0.1), 2, 8, 1)
     assert [one.filename for one in caught] == [__file__]
-
-
-def test_an_activation_with_a_form_for_tensors_survives_pickling() -> None:
-    phi = pickle.loads(pickle.dumps(custom_activation(_bent, kinks=[0.5], torch=_bent_in_torch)))
-    x = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64)
-    assert (
-        _warnings_of(
-            lambda: assert_close(TorchActivation(phi)(x).numpy(), _bent(x.numpy()), Oracle.CLOSED_FORM)
-        )
-        == []
-    )
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from math import sqrt
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from nets_oracles import (
     gaussian_rows,
     relative_residuals,
     rounding_of_residuals,
-    theory_weight,
 )
 from tolerances import Oracle, assert_close
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
 from notsodeep.nets.fixed_point_solvers import METHODS, solve
@@ -95,56 +92,6 @@ def test_the_residual_is_at_most_what_is_reported(
     assert not report.residuals.requires_grad
 
 
-@pytest.mark.slow
-def test_narrow_networks_meet_the_tolerance_too() -> None:
-    # Rates of two or three units jump from step to step: the last one says little about the next.
-    for seed in range(40):
-        for width in (2, 3, 5):
-            solver = SolverOptions(method="iteration", tolerance=1e-3)
-            net = DEQNet(
-                DEQ("gelu", 0.15),
-                3,
-                width,
-                1,
-                seed=seed,
-                solver=solver,
-                on_failure="ignore",
-                dtype=torch.float64,
-            )
-            X = gaussian_rows(4, 3, seed)
-            z = net.features(X)
-            if net.contraction(exact=True) < 0.95:
-                assert relative_residuals(net, X, z).max() <= 1e-3, (seed, width)
-
-
-def test_weights_with_structure_meet_the_tolerance_too() -> None:
-    # Four groups of units in a chain, with gains 0.9, 0.01, 0.9: a quick step is followed by a slow one.
-    group, features = 32, 5
-    net = _net("tanh", 0.2, 4 * group, solver=SolverOptions(tolerance=1e-3), scaling="ntk")
-    with torch.no_grad():
-        net.recurrent.zero_()
-        net.inputs[group:] = 0.0
-        for place, gain in enumerate((0.9, 0.01, 0.9)):
-            turn = torch.linalg.qr(gaussian_rows(group, group, place)).Q
-            block = net.recurrent[
-                (place + 1) * group : (place + 2) * group, place * group : (place + 1) * group
-            ]
-            block.copy_(gain * sqrt(net.width / net.spec.sigma_a2) * turn)
-    assert net.contraction(exact=True) == pytest.approx(0.9)
-    X = gaussian_rows(8, features, 1)
-    assert relative_residuals(net, X, net.features(X)).max() <= 1e-3
-
-
-def test_float32_reaches_its_default_tolerance() -> None:
-    for phi in ("tanh", "relu"):
-        net = _net(phi, width=128, dtype=torch.float32)
-        X = gaussian_rows(50, 5, 3, torch.float32)
-        z = net.features(X)
-        assert net.last_solve.converged
-        assert net.last_solve.tolerance == 1e-5
-        assert relative_residuals(net, X, z).max() <= 1.1e-5
-
-
 # --- every way to the same point -----------------------------------------------------------------------------------
 
 
@@ -178,16 +125,10 @@ def test_damped_iteration_solves_what_anderson_with_a_short_memory_does_not() ->
     factors = torch.linspace(-20.0, 0.5, 40, dtype=torch.float64)[None]
     constants = torch.ones(1, 40, dtype=torch.float64)
     options = SolverOptions(tolerance=1e-10, max_steps=1000, memory=1)
-    found, report = solve(Linear(factors, constants), options)
+    solution, report = solve(Linear(factors, constants), options)
     assert [stage.method for stage in report.stages] == ["iteration", "anderson", "damped"]
     assert report.converged
-    np.testing.assert_allclose(found.numpy(), (constants / (1.0 - factors)).numpy(), rtol=1e-8)
-
-
-def test_auto_stays_with_iteration_when_the_map_is_quick() -> None:
-    net = _net("tanh", 0.1, 100)
-    net.features(gaussian_rows(30, 5, 5))
-    assert net.last_solve.method == "iteration"
+    np.testing.assert_allclose(solution.numpy(), (constants / (1.0 - factors)).numpy(), rtol=1e-8)
 
 
 @METHOD
@@ -209,26 +150,6 @@ def test_the_rate_is_the_slowest_samples() -> None:
 
 
 # --- rows are problems of their own ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@METHOD
-def test_rows_that_converge_early_stop_costing(method: str) -> None:
-    # tanh: a large input saturates and converges at once, a small one takes its time.
-    net = _net("tanh", 0.5, 60, solver=SolverOptions(method=method))
-    X = gaussian_rows(40, 5, 8)
-    X[:20] *= 300.0
-    X[20:] *= 0.01
-    z = net.features(X)
-    report = net.last_solve
-    assert report.row_steps < 0.8 * report.steps * len(X)
-    assert report.row_steps >= report.steps
-    easy = _net("tanh", 0.5, 60, solver=SolverOptions(method=method))
-    easy.features(X[:20])
-    assert easy.last_solve.steps < report.steps
-    alone = torch.cat([net.features(x[None]) for x in X])
-    scale = as_array(alone).max()
-    assert np.abs(as_array(z - alone)).max() <= 1e-9 * scale
 
 
 def test_row_steps_are_the_rows_that_were_evaluated() -> None:
@@ -275,13 +196,6 @@ def test_a_row_of_zeros_among_others_is_its_own_equilibrium(method: str, dtype: 
     others = [i for i in range(10) if i != 3]
     tolerance = 1e-4 if dtype == torch.float32 else 1e-9
     np.testing.assert_allclose(as_array(z[others]), as_array(net.features(X[others])), atol=tolerance)
-
-
-@METHOD
-def test_only_zeros(method: str) -> None:
-    net = _net("tanh", 0.2, solver=SolverOptions(method=method))
-    assert not net.features(torch.zeros(4, 5, dtype=torch.float64)).any()
-    assert net.last_solve.converged
 
 
 @METHOD
@@ -366,13 +280,6 @@ def test_too_few_steps(method: str) -> None:
         _net("tanh", 0.5, 50, solver=solver).features(X)
 
 
-def test_one_step_is_one_product() -> None:
-    net = _net("tanh", 0.5, 50, solver=SolverOptions("iteration", max_steps=1), on_failure="ignore")
-    net.features(gaussian_rows(2, 5, 1))
-    assert net.last_solve.steps == 1
-    assert np.isnan(net.last_solve.rate)
-
-
 def test_the_adjoint_fails_aloud_with_its_own_options() -> None:
     adjoint = SolverOptions(max_steps=2)
     X = gaussian_rows(6, 5, 1)
@@ -411,14 +318,6 @@ def test_the_error_names_every_stage_and_recommends_none_that_was_tried() -> Non
         _net("relu", 16.0, 50, solver=SolverOptions("iteration", max_steps=30)).features(X)
 
 
-def test_anderson_with_more_memory_than_unknowns() -> None:
-    net = _net("tanh", 0.5, 2, solver=SolverOptions(method="anderson", memory=20))
-    X = gaussian_rows(8, 5, 3)
-    z = net.features(X)
-    assert net.last_solve.converged
-    assert_close(as_array(z), dense_equilibrium(net, X), Oracle.CUSTOM_CALLABLE)
-
-
 def test_anderson_beats_iteration_by_its_theory_on_a_linear_map() -> None:
     # With as many memories as unknowns, Anderson solves a linear problem in about that many steps.
     generator = torch.Generator().manual_seed(0)
@@ -446,19 +345,3 @@ def test_anderson_beats_iteration_by_its_theory_on_a_linear_map() -> None:
 def test_impossible_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         SolverOptions(**options)
-
-
-def test_default_tolerances() -> None:
-    assert SolverOptions().tolerance_for(torch.float32) == 1e-5
-    assert SolverOptions().tolerance_for(torch.float64) == 1e-10
-    assert SolverOptions(tolerance=1e-3).tolerance_for(torch.float64) == 1e-3
-
-
-def test_a_scaled_activation_moves_the_equilibrium_as_it_should() -> None:
-    # φ = c · identity is linear: z = (I - c σ_a A/√m)^{-1} c σ_b B x/√m.
-    net = DEQNet(DEQ(activation("identity").scaled(0.7).shifted(0.2), 0.2), 5, 30, 2, dtype=torch.float64)
-    X = gaussian_rows(7, 5, 3)
-    root, weights = sqrt(30), sqrt(0.2) * as_array(theory_weight(net, "recurrent"))
-    right = (0.7 * sqrt(0.8) * as_array(X) @ as_array(theory_weight(net, "inputs")).T + 0.2) / root
-    expected = np.linalg.solve(np.eye(30) - 0.7 * weights / root, right.T).T
-    assert_close(as_array(net.features(X)), expected, Oracle.CUSTOM_CALLABLE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,9 @@ import pytest
 import torch
 from tolerances import Oracle, assert_close
 
-from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
-from notsodeep.nets import Net, RaceSettings, compute_features, empirical_kernels, fit, race
-from notsodeep.nets.measure import inference_seconds, training_memory
+from notsodeep.nets import Net, compute_features, empirical_kernels, fit
+from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import network_of
 from notsodeep.nets.weight_groups import WeightGroup
 
@@ -132,27 +130,3 @@ def test_every_kind_is_trained_and_measured(kind: Any, mode: str) -> None:
         Oracle.IDENTITY,
     )
     assert inference_seconds(net, ROWS) > 0.0
-    assert training_memory(net, ROWS, torch.eye(CLASSES)[LABELS], "squared") > 4 * WIDTH * (
-        FEATURES + CLASSES
-    )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_is_continued_by_its_own_kind_alone(kind: Any, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"optimizer": "sgd", "lr": 0.5, "checkpoint": tmp_path / "training.pt"}
-    fit(make(kind), (samples(kind), LABELS), epochs=1, **settings)
-    for other in KINDS:
-        if other is kind:
-            continue
-        with pytest.raises(InputError, match=r"another training \(.*model\."):
-            fit(make(other), (samples(other), LABELS), epochs=2, **settings)
-    assert fit(make(kind), (samples(kind), LABELS), epochs=2, **settings).resumed == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["all", "readout"])
-def test_a_race_trains_every_kind(mode: str) -> None:
-    settings = RaceSettings(width=WIDTH, epochs=2, seeds=1, mode=mode, batch_size=20)
-    result = race(DEQ("tanh", 0.2), (X, LABELS), (X, LABELS), settings)
-    assert [run.model for run in result.runs] == ["deq", "twin", "plain"]
-    assert all(np.isfinite(run.history.rows[-1].loss) for run in result.runs)

@@ -17,7 +17,7 @@ from notsodeep.designs import design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
-from notsodeep.nets.measure import inference_seconds, training_memory
+from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.networks import DEQNet, ExplicitNet
 from notsodeep.nets.race import MODELS, Race, RaceSettings
 from notsodeep.nets.race import race as race_with
@@ -25,7 +25,6 @@ from notsodeep.nets.training import fit
 
 DEQ_SPEC = DEQ("relu", 0.2)
 NAMES = np.array([3, 5, 8])  # labels as published need not be 0, 1, 2
-FLOAT = 4  # bytes
 
 
 def blobs(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -51,7 +50,6 @@ def result() -> Race:
     return race(DEQ_SPEC, TRAIN, TEST, seeds=3, **SETTINGS)
 
 
-@pytest.mark.slow
 def test_each_model_runs_with_each_seed_and_learns(result: Race) -> None:
     assert [(run.model, run.seed) for run in result.runs] == [(m, s) for s in range(3) for m in MODELS]
     assert [standing.model for standing in result.standings] == list(MODELS)
@@ -60,7 +58,6 @@ def test_each_model_runs_with_each_seed_and_learns(result: Race) -> None:
     assert len(json.loads(json.dumps(result.as_dicts()))) == 3
 
 
-@pytest.mark.slow
 def test_models_are_made_as_said(result: Race) -> None:
     rows = Preprocessing.fit(TRAIN[0]).apply(TRAIN[0])
     tau0 = np.sqrt(np.mean(np.sum(rows**2, axis=1)))
@@ -73,7 +70,6 @@ def test_models_are_made_as_said(result: Race) -> None:
     assert [standing.fingerprint for standing in result.standings] == [fingerprint(spec) for spec in expected]
 
 
-@pytest.mark.slow
 def test_twins_of_full_training_are_designed_for_the_tangent_kernel() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, mode="all", models=("twin",), **SETTINGS)
     assert result.design.kernel == "ntk"
@@ -110,7 +106,6 @@ def test_a_run_is_a_training_of_its_own(result: Race) -> None:
     assert [row.loss for row in history.rows] == [row.loss for row in expected.rows]
 
 
-@pytest.mark.slow
 def test_one_seed_has_no_spread_and_no_second_deq() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **SETTINGS)
     assert [standing.accuracy_sd for standing in result.standings] == [None, None]
@@ -129,26 +124,16 @@ def test_divergence_is_said() -> None:
     assert result.standings[0].seconds_per_epoch is None
 
 
-def test_checkpoints_of_a_model_that_looks_alike_are_refused(tmp_path: Path) -> None:
-    settings = SETTINGS | {"seeds": 1, "lr": 0.1, "models": ("twin",), "checkpoint_dir": tmp_path}
-    race(DEQ("relu", 0.2), TRAIN, TEST, **settings)
-    # Printed with six digits the twin of this one is the same network.
-    with pytest.raises(InputError, match="belongs to another training"):
-        race(DEQ("relu", 0.20000001), TRAIN, TEST, **settings)
-
-
-@pytest.mark.slow
-def test_checkpoints_are_gone_on_from(result: Race, tmp_path: Path) -> None:
-    fewer = SETTINGS | {"epochs": 2}
-    race(DEQ_SPEC, TRAIN, TEST, seeds=3, lr=result.lr, checkpoint_dir=tmp_path, **fewer)
-    again = race(DEQ_SPEC, TRAIN, TEST, seeds=3, lr=result.lr, checkpoint_dir=tmp_path, **SETTINGS)
-    assert len(list(tmp_path.iterdir())) == 9
-    for run, expected in zip(again.runs, result.runs, strict=True):
+def test_a_second_race_continues_from_checkpoints(result: Race, tmp_path: Path) -> None:
+    for epochs in (2, 4):
+        settings = SETTINGS | {"epochs": epochs, "lr": result.lr, "checkpoint_dir": tmp_path}
+        again = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **settings)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deq-0.pt", "twin-0.pt"]
+    for run, expected in zip(again.runs, result.runs[:2], strict=True):
         assert run.history.resumed == 2
         assert run.history.rows[-1].loss == expected.history.rows[-1].loss
 
 
-@pytest.mark.slow
 def test_progress_counts_all_runs() -> None:
     seen: list[tuple[int, int, str]] = []
     race(
@@ -180,44 +165,6 @@ def test_bad_input_is_refused(change: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {"deq": DEQ_SPEC, "train": TRAIN, "test": TEST, **SETTINGS} | change
     with pytest.raises(InputError, match=words):
         race(**given)
-
-
-# --- measures ----------------------------------------------------------------------------------------
-def test_memory_of_a_step_is_what_the_step_must_hold(capfd: Any) -> None:
-    """At the end of the backward pass: weights, gradients, the rows, and the slope at the hidden layer."""
-    width, rows, p = 512, 64, 300
-    net = ExplicitNet(Explicit(["relu"]), p, width, 2)
-    X, target = torch.randn(rows, p, generator=torch.Generator().manual_seed(0)), torch.eye(2).repeat(32, 1)
-    weights, hidden = FLOAT * (width * p + 2 * width), FLOAT * rows * width
-    held = 2 * weights + FLOAT * rows * p + hidden
-    measured = training_memory(net, X, target, "cross_entropy")
-    assert (
-        held <= measured <= held + hidden
-    )  # beside them only what is as small as the outputs, or one buffer more
-    assert training_memory(net, X, target, "cross_entropy") == measured
-    assert net.readout.grad is None
-    assert capfd.readouterr().err == ""
-
-
-def test_memory_of_readout_training_has_no_gradient_of_the_hidden_weights() -> None:
-    sizes = 300, 512, 2
-    X, target = torch.zeros(8, 300), torch.eye(2).repeat(4, 1)
-    everything, readout = (
-        training_memory(ExplicitNet(Explicit(["relu"]), *sizes, train=mode), X, target, "squared")
-        for mode in ("all", "readout")
-    )
-    hidden = FLOAT * 300 * 512
-    assert everything >= 2 * hidden
-    assert hidden <= readout < 1.5 * hidden
-
-
-def test_memory_of_a_deq_does_not_grow_with_iterations() -> None:
-    X, target = torch.ones(16, 20) / 5.0, torch.eye(2).repeat(8, 1)
-    few, many = (
-        training_memory(DEQNet(DEQ("tanh", sigma_a2), 20, 64, 2), X, target, "squared")
-        for sigma_a2 in (0.01, 0.2)
-    )
-    assert abs(many - few) <= 4 * FLOAT * 16 * 64
 
 
 def test_inference_is_timed_per_thousand_samples() -> None:

@@ -29,7 +29,8 @@ def _trained(phi: str, kind: str, start: float, norm: float, seed: int) -> tuple
     """A few steps of Adam from Gaussian weights less start · identity, with ||W||₂ kept at `norm`."""
     X, y = _samples(kind, seed)
     net = DEQNet(
-        DEQ(phi, 0.9, 1.0, 0.1), X.shape[1], 24, int(y.max()) + 1, seed=seed, dtype=torch.float64, gradient="phantom",
+        DEQ(phi, 0.9, 1.0, 0.1), X.shape[1], 24, int(y.max()) + 1, seed=seed, dtype=torch.float64,
+        adjoint=SolverOptions("iteration", tolerance=1.0),
         solver=SolverOptions("iteration", tolerance=1e-2, max_steps=10), on_failure="ignore",
     )  # fmt: skip
     with torch.no_grad():

@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
-from tolerances import Oracle, assert_close, assert_within_noise
+from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.equivalents import equivalent
 from notsodeep.kernels import Kernel, exact_kernel
 from notsodeep.linalg.block_lanczos import leading_eigenpairs
-from notsodeep.linalg.conjugate_gradients import Nystrom, Unpreconditioned, conjugate_gradients
+from notsodeep.linalg.conjugate_gradients import (
+    LowRankInverse,
+    Nystrom,
+    Unpreconditioned,
+    conjugate_gradients,
+)
 from notsodeep.operators import KernelOperator
-from notsodeep.operators.spectral_measure import SpectralMeasure, spectral_measure
 from notsodeep.scale import open_kernel
 
 DEQ = nsd.DEQ("relu", 0.2)
@@ -85,55 +89,6 @@ def test_eigenvalues_of_matrices_of_low_rank(rank: int, k: int, seed: int) -> No
     np.testing.assert_allclose(found.vectors.T @ found.vectors, np.eye(k), rtol=0, atol=1e-10)
 
 
-def test_the_measure_of_a_probe_has_the_moments_of_the_probe(dense) -> None:
-    steps, probes = 6, 3
-    measure = spectral_measure(aslinearoperator(dense), probes, steps, seed=4)
-    signs = np.random.default_rng(4).integers(0, 2, (300, probes)) * 2.0 - 1.0
-    power = signs.copy()
-    # Gauss quadrature: exact for polynomials of degree 2·steps - 1.
-    for degree in range(2 * steps):
-        expected = np.einsum("ij,ij->j", signs, power) / 300
-        np.testing.assert_allclose((measure.weights * measure.nodes**degree).sum(axis=1), expected, rtol=1e-9)
-        power = dense @ power
-    assert measure.weights.min() >= 0
-    np.testing.assert_allclose(measure.weights.sum(axis=1), 1.0)
-
-
-@pytest.mark.slow
-def test_the_density_is_that_of_the_eigenvalues(samples, dense) -> None:
-    values = np.linalg.eigvalsh(dense)
-    operator = KernelOperator.of(DEQ, samples, block=128)
-    found = operator.density(probes=30, steps=60)
-    for function in (np.sqrt, lambda x: np.log(x + 0.1)):
-        draws = 300 * (found.weights * function(np.maximum(found.nodes, 0))).sum(axis=1)
-        assert_within_noise(function(values).sum(), draws)
-        assert found.trace(lambda x, f=function: f(np.maximum(x, 0))).value == pytest.approx(draws.mean())
-    edges = np.array([0.0, 0.05, 0.2, 1.0, 200.0])
-    shares = np.histogram(values, edges)[0] / 300
-    np.testing.assert_allclose(found.histogram(edges), shares, atol=0.02)
-    np.testing.assert_allclose(found.histogram(edges, 0.005), shares, atol=0.05)
-    grid = np.linspace(-1.0, 1.0, 4001)
-    inside = found.smoothed(grid, 0.02).sum() * (grid[1] - grid[0])
-    assert inside == pytest.approx(float(found.cdf(1.0)), abs=0.01)
-    # One step of Lanczos is Hutchinson's estimate of the trace.
-    estimate = operator.density(probes=64, steps=1, seed=1).trace(lambda x: x)
-    assert abs(estimate.value - np.trace(dense)) < 4 * estimate.standard_error
-    # Signs have the variance 2 Σ_{i≠j} K_ij².
-    expected = np.sqrt(2.0 * (np.sum(dense**2) - np.sum(dense.diagonal() ** 2)) / 64)
-    assert 0.5 < estimate.standard_error / expected < 1.5
-
-
-def test_a_measure_ends_when_the_matrix_has_no_more_to_say() -> None:
-    matrix = np.diag(np.repeat([1.0, 2.0, 5.0], 20))
-    found = spectral_measure(aslinearoperator(matrix), probes=4, steps=10, seed=0)
-    np.testing.assert_allclose(found.cdf([0.5, 1.5, 3.0, 6.0]), [0, 1 / 3, 2 / 3, 1], atol=1e-12)
-    assert found.mean(lambda x: x**2).value == pytest.approx(10.0)
-    with pytest.raises(nsd.InputError, match="probes"):
-        spectral_measure(aslinearoperator(matrix), probes=0, steps=10, seed=0)
-    with pytest.raises(nsd.InputError, match="width"):
-        SpectralMeasure(1, np.ones((1, 1)), np.ones((1, 1))).smoothed([0.0], 0.0)
-
-
 # --- solving ----------------------------------------------------------------------------------------------
 
 
@@ -193,6 +148,19 @@ def test_nystrom_of_all_columns_is_the_inverse(dense) -> None:
     matrix = dense[:200, :200]
     product = Nystrom(matrix, np.arange(200), 0.3).solve(matrix + 0.3 * np.eye(200))
     np.testing.assert_allclose(product / product[0, 0], np.eye(200), rtol=0, atol=1e-8)
+
+
+def test_the_inverse_of_an_equivalent(samples) -> None:
+    operator = equivalent(nsd.DEQ("tanh", 0.2), samples, form="refined", order=1)
+    assert np.linalg.eigvalsh(operator.to_dense()).min() > -0.05
+    block = np.random.default_rng(2).standard_normal((300, 3))
+    solved = LowRankInverse(operator.own_diagonal, *operator.factor, 0.1).solve(block)
+    np.testing.assert_allclose(operator @ solved + 0.1 * solved, block, rtol=0, atol=1e-9)
+    # It is positive definite even where the operator is not.
+    columns, core = operator.factor
+    inverse = LowRankInverse(operator.own_diagonal - 1.0, columns, -core, 0.1).solve(np.eye(300))
+    assert np.linalg.eigvalsh((inverse + inverse.T) / 2).min() > 0.0
+    np.testing.assert_allclose(inverse, inverse.T, rtol=0, atol=1e-10 * np.abs(inverse).max())
 
 
 def test_what_does_not_converge_says_so(samples) -> None:

@@ -91,26 +91,11 @@ def test_an_interrupted_run_resumes(samples, expected, tmp_path: Path) -> None:
     assert_both(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"model": nsd.DEQ("relu", 0.21)}, "another model"),
-        ({"X": 2.0}, "other rows"),
-        ({"storage": "float32"}, "another precision"),
-    ],
-    ids=["model", "rows", "precision"],
-)
-def test_each_store_refuses_another_run(samples, tmp_path: Path, change: dict[str, Any], words: str) -> None:
+def test_each_store_refuses_another_run(samples, tmp_path: Path) -> None:
     nsd.both_kernels(DEQ, samples, out=tmp_path, block=BLOCK)
-    asked = {"model": DEQ, "X": 1.0, **change}
-    model, X = asked.pop("model"), asked.pop("X") * samples
-    with pytest.raises(nsd.InputError, match=rf"ck\.zarr holds the kernel of another run: .*{words}"):
-        nsd.both_kernels(model, X, out=tmp_path, **asked)
-    for compute, name in ((nsd.conjugate_kernel, "ck.zarr"), (nsd.tangent_kernel, "ntk.zarr")):
-        with pytest.raises(nsd.InputError, match=words):
-            compute(model, X, out=tmp_path / name, **asked)
-        # The store of one kernel is not taken for the other's.
-        other = nsd.tangent_kernel if compute is nsd.conjugate_kernel else nsd.conjugate_kernel
-        with pytest.raises(nsd.InputError, match="another kernel"):
-            other(DEQ, samples, out=tmp_path / name)
-        assert compute(DEQ, samples, out=tmp_path / name).shape == (300, 300)
+    with pytest.raises(nsd.InputError, match=r"ck\.zarr holds the kernel of another run: .*another model"):
+        nsd.both_kernels(nsd.DEQ("relu", 0.21), samples, out=tmp_path)
+    # The store of one kernel is not used for the other, nor refused to its own function.
+    with pytest.raises(nsd.InputError, match="another kernel"):
+        nsd.tangent_kernel(DEQ, samples, out=tmp_path / "ck.zarr")
+    assert nsd.tangent_kernel(DEQ, samples, out=tmp_path / "ntk.zarr").shape == (300, 300)

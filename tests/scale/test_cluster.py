@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import dask.array
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, get_worker
@@ -82,43 +80,26 @@ def test_an_error_on_a_worker_is_the_error_it_is(samples, cluster, tmp_path: Pat
             nsd.conjugate_kernel(DEQ, 2 * samples, client=client, block=100, out=tmp_path / "G.zarr")
 
 
-def test_a_killed_worker_is_survived(samples, expected, cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_killed_workers_are_survived(samples, expected, cluster, tmp_path: Path, deaths: int) -> None:
+    """With two deaths all copies of the samples are lost and sent again."""
     with two_workers(cluster) as client:
-        victim = sorted(client.run(os.getpid).values())[0]
+        victims = sorted(client.run(os.getpid).values())[:deaths]
         killed: list[int] = []
 
-        def kill(done: int, total: int, news: object) -> None:
+        def kill(done: int, total: int, message: object) -> None:
             if done == 4 and not killed:
-                os.kill(victim, signal.SIGKILL)
-                killed.append(done)
+                for victim in victims:
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
 
         kernel = nsd.conjugate_kernel(
             DEQ, samples, out=tmp_path / "G.zarr", block=BLOCK, client=client, progress=kill
         )
-        assert killed
-        assert victim not in client.run(os.getpid).values()
+    assert killed == victims
     assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
     cells = journal(tmp_path / "G.zarr")
     assert len(cells) == len(set(cells)) == kernel.grid.count == 21
-
-
-def test_all_workers_killed_and_their_samples_with_them(samples, expected, cluster, tmp_path: Path) -> None:
-    with two_workers(cluster) as client:
-        killed: list[int] = []
-
-        def kill(done: int, total: int, news: object) -> None:
-            if done == 3 and not killed:
-                for process in client.run(os.getpid).values():
-                    os.kill(process, signal.SIGKILL)
-                    killed.append(process)
-
-        kernel = nsd.conjugate_kernel(
-            DEQ, samples, out=tmp_path / "G.zarr", block=BLOCK, client=client, progress=kill
-        )
-    assert len(killed) == 2
-    assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
-    cells = journal(tmp_path / "G.zarr")
-    assert len(cells) == len(set(cells)) == 21
 
 
 @pytest.fixture
@@ -176,59 +157,16 @@ def on_a_worker() -> bool:
         return False
 
 
-def nowhere_else(monkeypatch: pytest.MonkeyPatch, private: Path) -> list[str]:
-    """Workers cannot read what is under `private`, as if it were on another machine; returns what they do read."""
-    read, seen = MappedRows.read, []
-
-    def on_this_machine(self: MappedRows, rows: slice) -> np.ndarray:
-        if on_a_worker():
-            seen.append(self.path)
-            if Path(self.path).is_relative_to(private):
-                return read(replace(self, path=str(private / "unmounted" / "rows.npy")), rows)
-        return read(self, rows)
-
-    monkeypatch.setattr(MappedRows, "read", on_this_machine)
-    monkeypatch.setattr(tempfile, "tempdir", str(private))
-    return seen
-
-
-@pytest.mark.parametrize("use", ["kernel", "operator", "rectangle"])
-def test_rows_of_dask_are_staged_where_workers_see_them(
-    samples, expected, tmp_path: Path, monkeypatch, use: str
-) -> None:
-    """The temporary folder of the process that starts a run is its own; the folder of the store is everybody's."""
-    private, shared = tmp_path / "private", tmp_path / "shared"
-    private.mkdir()
-    seen = nowhere_else(monkeypatch, private)
-    rows = dask.array.from_array(samples, chunks=(110, 9))
-    out = shared / "G.zarr"
-    if use == "operator":
-        operator = nsd.KernelOperator.of(DEQ, rows, out=out, block=BLOCK, client="threads")
-        found = operator @ np.eye(len(samples))
-    elif use == "kernel":
-        found = np.asarray(nsd.conjugate_kernel(DEQ, rows, out=out, block=BLOCK, client="threads"))
-    else:
-        found = np.asarray(nsd.conjugate_kernel(DEQ, samples, rows, out=out, block=BLOCK, client="threads"))
-    assert_close(found, expected, Oracle.IDENTITY)
-    assert seen
-    assert all(Path(path).is_relative_to(shared) for path in seen)
-
-
-def test_rows_of_dask_travel_where_no_folder_is_shared(
-    samples, expected, tmp_path: Path, monkeypatch
-) -> None:
-    seen = nowhere_else(monkeypatch, tmp_path)
-    rows = dask.array.from_array(samples, chunks=(110, 9))
-    found = nsd.conjugate_kernel(DEQ, rows, block=BLOCK, client="threads")
-    assert_close(found, expected, Oracle.IDENTITY)
-    found = nsd.conjugate_kernel(DEQ, samples, rows, block=BLOCK, client="threads")
-    assert_close(found, expected, Oracle.IDENTITY)
-    assert seen == []
-
-
 def test_rows_that_workers_do_not_see_are_named(samples, tmp_path: Path, monkeypatch) -> None:
-    nowhere_else(monkeypatch, tmp_path)
+    read = MappedRows.read
+
+    def only_here(self: MappedRows, rows: slice) -> np.ndarray:
+        return read(replace(self, path=str(tmp_path / "unmounted.npy")) if on_a_worker() else self, rows)
+
+    monkeypatch.setattr(MappedRows, "read", only_here)
     np.save(tmp_path / "X.npy", samples)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
-    with pytest.raises(nsd.InputError, match=r"unmounted.rows.npy cannot be read here.*file system that all"):
+    with pytest.raises(
+        nsd.InputError, match=r"unmounted.npy cannot be read.*file system that all workers share"
+    ):
         nsd.conjugate_kernel(DEQ, mapped, block=BLOCK, client="threads")

@@ -6,8 +6,6 @@ import errno
 import json
 import os
 import re
-import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +19,6 @@ from zarr.storage import LocalStore
 
 import notsodeep as nsd
 from notsodeep import kernels
-from notsodeep.fingerprint import digest
 from notsodeep.scale import open_kernel
 from notsodeep.scale.store import JOURNAL, remove_store
 
@@ -61,7 +58,7 @@ def test_the_lower_half_is_stored_and_the_whole_is_read(samples, expected, tmp_p
     assert kernel[3:3].shape == (0, 300)
     assert_close(kernel.diagonal(), expected.diagonal(), Oracle.IDENTITY)
     assert 0 < info.error_bound < 1e-12
-    with pytest.raises(nsd.InputError, match="does not fit"):
+    with pytest.raises(nsd.InputError, match="not valid for 300"):
         kernel[300]
     # To other programs it is a zarr array; what is not there is not a number.
     plain = zarr.open_array(tmp_path / "G.zarr", mode="r")
@@ -150,14 +147,9 @@ def test_a_damaged_journal_costs_its_blocks_and_no_more(samples, expected, tmp_p
     ("change", "words"),
     [
         ({"model": nsd.DEQ("relu", 0.3)}, "another model"),
-        (
-            {"model": nsd.DEQ(nsd.custom_activation(lambda x: np.maximum(x, 0.01 * x), kinks=(0.0,)), 0.2)},
-            "another model",
-        ),
         ({"of": "preactivations"}, "another kernel"),
         ({"depth": 3}, "another model"),
         ({"X": 0.5}, "other rows X"),
-        ({"X": slice(0, 299)}, "another shape"),
         ({"storage": "float32"}, "another precision"),
         ({"block": 128}, "another block size"),
     ],
@@ -168,119 +160,68 @@ def test_a_store_of_another_run_is_refused_and_left_alone(
 ) -> None:
     compute(samples, tmp_path / "G.zarr")
     before = contents(tmp_path)
-    asked = {"model": DEQ, "X": 1.0, "block": 64, **change}
-    scale = asked.pop("X")
-    X = samples[scale] if isinstance(scale, slice) else samples * scale
-    with pytest.raises(nsd.InputError, match=words) as caught:
-        nsd.conjugate_kernel(asked.pop("model"), X, out=tmp_path / "G.zarr", **asked)
-    assert "Nothing was changed" in str(caught.value)
+    call = {"model": DEQ, "X": 1.0, "block": 64, **change}
+    with pytest.raises(nsd.InputError, match=f"{words}.*Nothing was changed"):
+        nsd.conjugate_kernel(call.pop("model"), call.pop("X") * samples, out=tmp_path / "G.zarr", **call)
     assert contents(tmp_path) == before
-
-
-CLIPPED = nsd.activation("hard_tanh", c=7)
-ALIKE: dict[str, tuple[nsd.Activation, nsd.Activation, str]] = {
-    # Alike on [-6, 6] and in their names; on these rows the kernels differ by a third and more.
-    "parameters": (
-        CLIPPED,
-        nsd.activation("hard_tanh", c=9),
-        r"model.activation.parameters.c: 7.0 there, 9.0 here",
-    ),
-    "callables": (
-        nsd.custom_activation(lambda x: np.clip(x, -7, 7), kinks=(-9, -7, 7, 9)),
-        nsd.custom_activation(lambda x: np.clip(x, -9, 9), kinks=(-9, -7, 7, 9)),
-        "model.activation.callable.values",
-    ),
-    "six digits": (
-        CLIPPED,
-        nsd.activation("hard_tanh", c=7.00000001),
-        "parameters.c: 7.0 there, 7.00000001 here",
-    ),
-    "far out": (
-        nsd.custom_activation(lambda x: np.clip(x, -70, 70), kinks=(-90, -70, 70, 90)),
-        nsd.custom_activation(lambda x: np.clip(x, -90, 90), kinks=(-90, -70, 70, 90)),
-        "model.activation.callable.values",
-    ),
-}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "other", "words"), ALIKE.values(), ids=list(ALIKE))
-def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(
-    samples, tmp_path: Path, one: nsd.Activation, other: nsd.Activation, words: str
-) -> None:
-    """Run again, or resumed, with another model in the same folder: refused, and the store left alone."""
+def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(samples, tmp_path: Path) -> None:
+    """Resumed with another model in the same folder: refused, and the store left alone."""
     X = 30.0 * samples[:70]
+    one, other = (
+        nsd.DEQ(nsd.custom_activation(lambda x, c=c: np.clip(x, -c, c), kinks=(-9, -7, 7, 9)), 0.2)
+        for c in (7, 9)
+    )
 
-    def stop(done: int, total: int, news: object) -> None:
+    def stop(done: int, total: int, message: object) -> None:
         if done == 2:
             raise KeyboardInterrupt
 
-    nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "G.zarr", block=64)
     with pytest.raises(KeyboardInterrupt):
-        nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "H.zarr", block=64, progress=stop)
+        nsd.conjugate_kernel(one, X, out=tmp_path / "H.zarr", block=64, progress=stop)
     before = contents(tmp_path)
-    for name in ("G.zarr", "H.zarr"):
-        with pytest.raises(nsd.InputError, match=f"another model.*{words}"):
-            nsd.conjugate_kernel(nsd.DEQ(other, 0.2), X, out=tmp_path / name, block=64)
+    with pytest.raises(nsd.InputError, match=r"another model.*model\.activation\.callable\.values"):
+        nsd.conjugate_kernel(other, X, out=tmp_path / "H.zarr", block=64)
     assert contents(tmp_path) == before
-    # The same model goes on.
-    resumed = nsd.conjugate_kernel(nsd.DEQ(one, 0.2), X, out=tmp_path / "H.zarr", block=64)
-    assert resumed.run == open_kernel(tmp_path / "G.zarr").run
-    found = kernels.conjugate_kernel(nsd.DEQ(other, 0.2), X)
-    assert np.abs(found - np.asarray(resumed)).max() > 1e-9 * np.abs(found).max()
+    resumed = np.asarray(nsd.conjugate_kernel(one, X, out=tmp_path / "H.zarr", block=64))
+    assert_close(resumed, kernels.conjugate_kernel(one, X), Oracle.IDENTITY)
+    assert np.abs(kernels.conjugate_kernel(other, X) - resumed).max() > 1e-9 * np.abs(resumed).max()
 
 
-def test_a_store_of_the_format_before_is_refused_and_can_be_removed(samples, tmp_path: Path) -> None:
+def test_a_store_of_another_version_is_refused_and_can_be_removed(samples, tmp_path: Path) -> None:
     compute(samples, tmp_path / "G.zarr")
     file = tmp_path / "G.zarr" / "zarr.json"
     content = json.loads(file.read_text())
-    noted = {
-        **content["attributes"]["notsodeep"],
-        "format": 1,
-        "model": {"kind": "DEQ", "activation": "relu 1234"},
-    }
-    noted.pop("run")
-    content["attributes"]["notsodeep"] = {"run": digest(noted), **noted}
+    content["attributes"]["notsodeep"]["format"] = 1
     file.write_text(json.dumps(content))
     before = contents(tmp_path)
     for use in (lambda: compute(samples, tmp_path / "G.zarr"), lambda: open_kernel(tmp_path / "G.zarr")):
-        with pytest.raises(nsd.InputError, match=r"format 1, this one has 2.*Compute the kernel again"):
+        with pytest.raises(nsd.InputError, match="format 1 instead of 2"):
             use()
     assert contents(tmp_path) == before
     remove_store(tmp_path / "G.zarr")
     assert not (tmp_path / "G.zarr").exists()
 
 
-def folder_of_mine(path: Path) -> None:
-    path.mkdir()
-    (path / "thesis.txt").write_text("mine")
+FOREIGN = {
+    "folder": lambda path: (path.mkdir(), (path / "thesis.txt").write_text("mine")),
+    "download": lambda path: (path.mkdir(), (path / "film.partial").write_text("mine")),
+    "file": lambda path: path.write_text("mine"),
+    "zarr array": lambda path: zarr.create_array(path, shape=(300, 300), chunks=(64, 64), dtype="float64"),
+    "zarr group": lambda path: zarr.open_group(path, mode="w").create_array("a", shape=(3,), dtype="float64"),
+}
 
 
-def zarr_of_mine(path: Path) -> None:
-    zarr.create_array(path, shape=(300, 300), chunks=(64, 64), dtype="float64")[:] = 1.0
-
-
-def group_of_mine(path: Path) -> None:
-    zarr.open_group(path, mode="w").create_array("a", shape=(3,), dtype="float64")
-
-
-def file_of_mine(path: Path) -> None:
-    path.write_text("mine")
-
-
-def download_of_mine(path: Path) -> None:
-    path.mkdir()
-    (path / "film.partial").write_text("mine")
-
-
-@pytest.mark.parametrize(
-    "make", [folder_of_mine, zarr_of_mine, group_of_mine, file_of_mine, download_of_mine]
-)
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=list(FOREIGN))
 def test_what_is_not_a_kernel_is_left_alone(samples, tmp_path: Path, make) -> None:
     make(tmp_path / "G.zarr")
     before = contents(tmp_path)
     with pytest.raises(nsd.InputError, match="another folder"):
         compute(samples, tmp_path / "G.zarr")
+    with pytest.raises(nsd.InputError, match="Nothing was changed"):
+        remove_store(tmp_path / "G.zarr")
     assert contents(tmp_path) == before
 
 
@@ -300,14 +241,6 @@ def test_an_array_changed_behind_our_back(samples, tmp_path: Path, key: str, val
         compute(samples, tmp_path / "G.zarr")
 
 
-def test_a_disk_too_small_is_said_before_any_work(samples, tmp_path: Path, monkeypatch) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100_000))
-    with pytest.raises(nsd.InputError, match="100 kB free"):
-        compute(samples, tmp_path / "G.zarr")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_disk_that_fills_up_keeps_what_is_finished(samples, expected, tmp_path: Path, monkeypatch) -> None:
     put, room = LocalStore.set, [5]
 
@@ -319,44 +252,12 @@ def test_a_disk_that_fills_up_keeps_what_is_finished(samples, expected, tmp_path
         return await put(self, key, value, *more)
 
     monkeypatch.setattr(LocalStore, "set", full_disk)
-    with pytest.raises(nsd.InputError, match=r"No space left.*kept.*Make room"):
+    with pytest.raises(nsd.InputError, match=r"No space left.*Free some space.*kept"):
         compute(samples, tmp_path / "G.zarr")
     monkeypatch.undo()
     kernel, computed = counted(samples, tmp_path / "G.zarr")
     assert computed == 10
     assert_close(np.asarray(kernel), expected, Oracle.IDENTITY)
-
-
-LIMITED = """
-import numpy as np, notsodeep as nsd
-try:
-    nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block=64)
-except nsd.InputError as error:
-    print(error)
-    raise SystemExit(2)
-"""
-
-
-@pytest.mark.slow
-def test_a_limit_on_the_size_of_files(samples, tmp_path: Path) -> None:
-    np.save(tmp_path / "X.npy", samples)
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        preexec_fn=limit,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert "File too large" in done.stdout
-    assert not list((tmp_path / "G.zarr").rglob("*.partial"))
-    assert counted(samples, tmp_path / "G.zarr")[1] == 15
 
 
 def test_two_runs_at_once(samples, tmp_path: Path) -> None:

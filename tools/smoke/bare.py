@@ -111,7 +111,7 @@ def commands() -> None:
     """the commands work, with the exit codes they promise."""
     says(notsodeep("--version")[0], f"notsodeep {version('notsodeep')}", "--version")
     says(notsodeep("--help")[0], "notsodeep demo", "--help")
-    notsodeep("kernel", "digits", "--samples", "50", "--save", "digits.npy")
+    notsodeep("kernel", "digits", "--n", "50", "--save", "digits.npy")
     expect(Path("digits.npy").exists(), "There is no digits.npy.")
     says(notsodeep("design", "--activation", "tanh", "--save", "twin.json")[0], "hard_tanh", "design")
     notsodeep("design", "--activation", "swish", "--family", "leaky_relu", code=3)
@@ -120,7 +120,7 @@ def commands() -> None:
 
 def demo() -> None:
     """the demo and the spectrum go without figures and training, and say what would bring them."""
-    _, heard = notsodeep("demo", "--samples", "60")
+    _, heard = notsodeep("demo", "--n", "60")
     for extra in ("plot", "torch"):
         says(heard, f'pip install "notsodeep[{extra}]"', "demo")
     said, heard = notsodeep("spectrum", "--n", "100", "--p", "80")
@@ -168,7 +168,7 @@ def missing_in_commands() -> None:
         ("torch", ["train"]),
         ("torch", ["certify"]),
         ("plot", ["design", "--figure", "twin.png"]),
-        ("scale", ["kernel", "digits", "--samples", "50", "--out", "G.zarr"]),
+        ("scale", ["kernel", "digits", "--n", "50", "--out", "G.zarr"]),
         ("scale", ["kernel", "rows.zarr"]),
         ("lab", ["explore"]),
         ("lab", ["report"]),

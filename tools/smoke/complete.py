@@ -75,7 +75,7 @@ def stored_kernels() -> None:
     import notsodeep as nsd
     from notsodeep.data import Preprocessing, load
 
-    notsodeep("kernel", "digits", "--samples", "200", "--out", "G.zarr", "--workers", "2")
+    notsodeep("kernel", "digits", "--n", "200", "--out", "G.zarr", "--workers", "2")
     X = load("digits", n=200).X
     exact, info = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), Preprocessing.fit(X).apply(X), return_info=True)
     stored = nsd.open_kernel("G.zarr")
@@ -112,7 +112,7 @@ def commands() -> None:
     Path("train.json").write_text(said)
     expect({row["model"] for row in json.loads(said)} == {"deq", "twin", "plain"}, said)
     notsodeep("report", "--include", "twin.json", "--include", "train.json", "--out", "report.html")
-    said, heard = notsodeep("demo", "--samples", "120")
+    said, heard = notsodeep("demo", "--n", "120")
     says(said, "times as fast", "demo")
     expect("pip install" not in heard, heard)
     for name in ("twin.png", "report.html", "notsodeep-demo.png"):

@@ -1,11 +1,12 @@
-"""What the commands share: the application, and how things are printed."""
+"""The command-line application, and functions that print sentences, JSON and progress."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from notsodeep.errors import MissingExtraError
 from notsodeep.progress import shown_late
 
 if TYPE_CHECKING:
-    from notsodeep.cli.scenario import Data, Samples
+    from notsodeep.cli.scenario import Data, PreparedSamples
 
 app = typer.Typer(
     name="notsodeep",
@@ -30,8 +31,8 @@ console = Console(emoji=False)
 errors = Console(stderr=True, emoji=False)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from notsodeep import __version__
 
         console.print(f"notsodeep {__version__}", highlight=False)
@@ -40,36 +41,39 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _top(
-    # Eager: heard before the command line misses a command.
+    # Eager: read before typer asks for a command.
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """What stands before the commands; its help is that of `app`."""
+    """Options before the commands; the help text is that of `app`."""
 
 
 # --- printing -----------------------------------------------------------------------------------------
 
 
 def say(sentence: str, target: Console = console) -> None:
-    """Print a sentence as it is: no markup, no colours for numbers."""
+    """Print a sentence without markup and without colours for numbers."""
     target.print(sentence, highlight=False, markup=False)
 
 
 def print_json(content: Any, indent: int | None = None) -> None:
-    """One value of JSON on stdout."""
+    """Print one JSON value on stdout."""
     sys.stdout.write(json.dumps(content, indent=indent, ensure_ascii=indent is None) + "\n")
 
 
-def spinner() -> AbstractContextManager[Progress]:
-    """A spinner on stderr that comes after two seconds and vanishes when the work is done."""
+@contextmanager
+def spinner(task: str) -> Iterator[None]:
+    """Show a spinner with this text on stderr while the block runs, if it takes more than two seconds."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    return shown_late(Progress(*columns, console=errors, transient=True))
+    with shown_late(Progress(*columns, console=errors, transient=True)) as progress:
+        progress.add_task(task)
+        yield
 
 
 def figures_if_installed() -> Any:
-    """The package of figures; without matplotlib None, and a word on how to get it."""
+    """Import the figures; without matplotlib print how to install it and return None."""
     try:
         from notsodeep import figures
     except MissingExtraError as error:
@@ -78,16 +82,16 @@ def figures_if_installed() -> Any:
     return figures
 
 
-def say_notes(data: Data, samples: Samples) -> None:
-    """Say what was done to the rows of a file, and what is unusual about them; data sets are told of on request."""
+def say_notes(data: Data, samples: PreparedSamples) -> None:
+    """Print how the samples were read and scaled (for data sets only with --scale), and what is unusual about them."""
     shown = samples.notes if data.is_file or data.scale != "auto" else ()
     for note in (*shown, samples.advice):
         if note:
             say(f"{data.source}: {note}")
 
 
-def data_record(data: Data, samples: Samples) -> dict[str, Any]:
-    """Where the samples came from and what was done to them, for JSON."""
+def data_record(data: Data, samples: PreparedSamples) -> dict[str, Any]:
+    """Describe for JSON where the samples came from and how they were scaled."""
     n, p = len(samples.rows), math.prod(samples.rows.shape[1:])
     return {
         "source": data.source, "n": n, "p": p, "tau0": samples.tau0,

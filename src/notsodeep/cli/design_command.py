@@ -16,7 +16,7 @@ from notsodeep.files import atomic_write, new_path
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
-# The distance of kernels up to which an injected network counts as a match.
+# Kernel error up to which an injected network counts as a match.
 _CLOSE = 0.01
 
 
@@ -33,7 +33,7 @@ def design(
         ),
     ] = None,
     kernel: Annotated[
-        str, typer.Option(metavar="NAME", help="What to match: ck, ntk, ntk_paper or both.")
+        str, typer.Option(metavar="NAME", help="Kernel to match: ck, ntk, ntk_paper or both.")
     ] = "ck",
     family: Annotated[
         str,
@@ -43,34 +43,29 @@ def design(
         ),
     ] = "auto",
     layers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Number of hidden layers, for a family with several.", show_default=False
-        ),
+        int | None, typer.Option(metavar="N", help="Number of hidden layers.", show_default=False)
     ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
     ] = None,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the design, data and distances as JSON, and nothing else.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """The shallow explicit network with the kernel of a DEQ, or an honest no.
+    """Design the shallow explicit network with the kernel of a DEQ, or say why none exists.
 
-    Without data the answer is about four numbers that decide the kernel in high
-    dimension. With data it also says how far the kernels differ on them, beside
-    plain layers of the DEQ's own activation, as they are and up to a factor; and
-    auto takes two or three layers of the DEQ's own activation that see the input
-    again (an injected network), fitted to the data, where these are closer.
+    Without data, the design matches the four numbers that determine the kernel in
+    high dimension. With data, the kernel error is measured on them, next to plain
+    networks with the DEQ's own activation; auto then also tries injected networks
+    (two or three layers of the DEQ's activation that see the input again), fitted
+    to the data, and uses one if it is closer.
 
     Example: notsodeep design --activation relu --data digits
 
     Example: notsodeep design --data X.csv --label-column diagnosis
 
-    Exit code 0: the four numbers agree, or the kernels of an injected network are
-    within 1 %; 3: this family cannot match them and the closest network is given.
+    Exit code 0: the four numbers agree, or the kernel error of an injected network
+    is below 1 %; 3: this family has no match, and the closest network is printed.
     """
     if figure is not None:
         needed("matplotlib", "--figure")
@@ -79,42 +74,41 @@ def design(
             new_path(path, overwrite)
     from notsodeep.cli.scenario import read_model, rows_to_fit
     from notsodeep.designs import INJECTED_IN_WORDS, twin_distances
-    from notsodeep.designs import design as make_design
+    from notsodeep.designs import design as find_design
 
     model = read_model(activation, sigma_a2)
-    with spinner() as progress:
-        progress.add_task("design")
-        samples = None if data is None else data.samples()
+    with spinner("designing the network"):
+        samples = None if data is None else data.dense_samples()
         if tau0 is None:
             tau0 = 1.0 if samples is None else samples.tau0
         rows = None if samples is None else rows_to_fit(samples.rows, kernel, family)
-        made = make_design(model, tau0, kernel, family, layers=layers, X=rows)
+        result = find_design(model, tau0, kernel, family, layers=layers, X=rows)
         kernels = ("ck", "ntk") if kernel == "both" else (kernel,)
-        found = [] if samples is None else [twin_distances(made, samples.rows, one) for one in kernels]
+        distances = [] if samples is None else [twin_distances(result, samples.rows, one) for one in kernels]
     if as_json:
-        content = json.loads(made.to_json())
+        content = json.loads(result.to_json())
         if data is not None and samples is not None:
-            measured = [one.as_dict() for one in found]
+            measured = [one.as_dict() for one in distances]
             content = {"design": content, "data": data_record(data, samples), "measured": measured}
         print_json(content, indent=2)
     else:
         if data is not None and samples is not None:
             say_notes(data, samples)
-        say(str(made))
-        say(made.explain())
-        for one in found:
+        say(str(result))
+        say(result.explain())
+        for one in distances:
             say(str(one))
-        if made.misfit is not None:
+        if result.misfit is not None:
             say(INJECTED_IN_WORDS)
     if save is not None:
         with atomic_write(save) as temporary:
-            temporary.write_text(made.to_json(), encoding="utf-8")
-        say(f"design written to {save}", errors)
+            temporary.write_text(result.to_json(), encoding="utf-8")
+        say(f"Design: {save}", errors)
     if figure is not None:
         from notsodeep import figures
 
         drawing, panels = figures.new_figure()
-        figures.plot_design(made, panels[0])
-        say(f"figure: {figures.save(drawing, figure)}", errors)
-    if not made.exact and (made.misfit is None or made.misfit > _CLOSE):
+        figures.plot_design(result, panels[0])
+        say(f"Figure: {figures.save(drawing, figure)}", errors)
+    if not result.exact and (result.misfit is None or result.misfit > _CLOSE):
         raise typer.Exit(3)

@@ -18,10 +18,10 @@ from notsodeep.files import atomic_write, new_path
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
-# The names under which a file has its arrays; b and readout_bias may be missing.
+# Names of the arrays in a file; b and readout_bias may be missing.
 _NAMES = ("W", "U", "b", "readout", "readout_bias")
 _NEEDED = ("W", "U", "readout")
-# How the state of a module calls them whose parts are called W, U and readout: torch.save(net.state_dict(), …).
+# Their names in the state of a module with parts W, U and readout: torch.save(net.state_dict(), …).
 _OF_MODULES = {
     "W": ("W.weight",),
     "U": ("U.weight",),
@@ -29,12 +29,12 @@ _OF_MODULES = {
     "readout": ("readout.weight",),
     "readout_bias": ("readout.bias",),
 }
-# Where a checkpoint of a training keeps the state of its module.
+# Keys under which checkpoints of a training keep the state of the module.
 _INSIDE = ("state_dict", "model_state_dict", "model")
 
 
 @app.command()
-@options.takes_data("digits", n=None, after_weights=True)
+@options.takes_data("digits", after_weights=True)
 def distill(
     data: Data,
     weights: Annotated[
@@ -52,46 +52,43 @@ def distill(
             show_default=False,
         ),
     ] = None,
-    until: Annotated[
-        float, typer.Option(metavar="SHARE", help="Wanted share of rows with the same class.")
+    target_agreement: Annotated[
+        float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
     ] = 0.99,
-    width: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Units of the student; the DEQ's if not given.", show_default=False
-        ),
-    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Samples of a forward pass in use, for which times count.")
+    ] = 256,
     epochs: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Passes over the rows that fit all weights.")
+        int, typer.Option(metavar="N", min=0, help="Passes over the samples in a training; 0: closed forms.")
     ] = 8,
     seed_of_fit: Annotated[
-        int, typer.Option("--fit-seed", metavar="N", min=0, help="Of the split and the shuffling.")
+        int, typer.Option("--fit-seed", metavar="N", min=0, help="Random seed of the split and the fits.")
     ] = 0,
     save: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the student's weights, .pt.", show_default=False),
+        typer.Option(metavar="FILE", help="Write the network's weights, .pt.", show_default=False),
     ] = None,
     onnx: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the student as ONNX.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Write the network as ONNX.", show_default=False)
     ] = None,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
-    """A trained DEQ into a few explicit steps that give the same answers.
+    """Replace a trained DEQ by a fast explicit network that gives the same answers.
 
     FILE holds the weights of z = φ(W z + U x + b), outputs readout z +
     readout_bias: torch.save({"W": W, "U": U, "b": b, "readout": R}, "deq.pt"), or
     np.savez; or the state of a module, whose names --name explains. Nothing in it
-    is executed. Rows are taken as they are, unless --scale says otherwise: as the
-    DEQ was trained on them. No labels are needed.
+    is executed. Samples are used as they are, unless --scale says otherwise. Use
+    held-out samples; no labels are needed.
 
     Example: notsodeep distill deq.pt X.csv --activation relu
 
     Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
 
-    Exit code 0: the student is sure to reach the wanted share (95 %); 3: none is
-    sure to, and the most faithful one is given.
+    Exit code 0: the network reaches the target with 95 % certainty; 3: none does,
+    and the most faithful one is given.
     """
     needed("torch", "distill")
     if figure is not None:
@@ -103,50 +100,58 @@ def distill(
         needed("onnxruntime", "--onnx")
     import torch
 
-    from notsodeep.nets import distill as distil
+    from notsodeep.distillation import distill as distil
 
     data = data.for_weights()
     teacher = trained_network(weights, activation, name)
     samples = data.samples()
-    found = distil(
+    result = distil(
         teacher,
         samples.rows,
-        width=width,
-        until=until,
+        target_agreement=target_agreement,
+        batch_size=batch_size,
         epochs=epochs,
         seed=seed_of_fit,
         progress=True,
     )
     if as_json:
-        print_json(_record(found), indent=2)
+        rows = result.rows()
+        chosen = next(row for row in rows if row["chosen"])
+        print_json(
+            {
+                "chosen": chosen | {"certain": result.certain},
+                "target_agreement": target_agreement,
+                "unusable_share": result.unusable_share,
+                "candidates": rows,
+            },
+            indent=2,
+        )
     else:
         say_notes(data, samples)
-        say(found.explain())
+        say(result.explain())
     if save is not None:
-        # Of a full disk torch would speak in words of its own.
+        # Written through memory: of a full disk torch would speak in words of its own.
         content = io.BytesIO()
-        torch.save(found.network.state_dict(), content)
+        torch.save(result.network.state_dict(), content)
         with atomic_write(save) as temporary:
             temporary.write_bytes(content.getvalue())
-        say(f"weights of the student: {save}", errors)
+        say(f"weights: {save}", errors)
     if onnx is not None:
-        say(f"ONNX: {found.export(onnx, overwrite=overwrite)}", errors)
+        say(f"ONNX: {result.export(onnx, overwrite=overwrite)}", errors)
     if figure is not None:
         from notsodeep import figures
 
         drawing, panels = figures.new_figure()
-        figures.plot_front(found, panels[0])
+        result.plot(panels[0])
         say(f"figure: {figures.save(drawing, figure)}", errors)
-    if not found.reached:
+    if not result.certain:
         raise typer.Exit(3)
 
 
 def trained_network(weights: Path | None, activation: str, names: list[str] | None = None) -> Any:
-    """The DEQ whose weights a file holds; names: what --name says."""
+    """Read the weights of a DEQ from a file; `names` are the values of --name."""
     if weights is None:
-        raise InputError(
-            "Name the file with the weights first, then the data: notsodeep distill deq.pt X.csv"
-        )
+        raise InputError("Give the file of weights first, then the data: notsodeep distill deq.pt X.csv")
     import torch
 
     from notsodeep.cli.scenario import read_activation
@@ -164,7 +169,7 @@ def trained_network(weights: Path | None, activation: str, names: list[str] | No
 
 
 def _pairs(given: list[str]) -> dict[str, str]:
-    """What --name says, as {ours: theirs}."""
+    """The values of --name, as {ours: theirs}."""
     pairs = {}
     for text in given:
         ours, equals, theirs = text.partition("=")
@@ -175,7 +180,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
-    """The arrays of a file as tensors, under our names; nothing in it is executed."""
+    """Read the arrays of a file as tensors, under our names; nothing in it is executed."""
     import numpy as np
     import torch
 
@@ -194,8 +199,8 @@ def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
     except Exception as error:
         objects = "; it may hold Python objects, which are not read" if zipfile.is_zipfile(path) else ""
         raise InputError(
-            f"{path} is not a .pt or .npz file of weights{objects}. Write one with torch.save({{'W': W, 'U': U, 'b': "
-            "b, 'readout': R}, 'deq.pt') or numpy.savez."
+            f"{path} is not a .pt or .npz file of weights{objects}.\nWrite one with "
+            "torch.save({'W': W, 'U': U, 'b': b, 'readout': R}, 'deq.pt') or numpy.savez."
         ) from error
     if not isinstance(arrays, dict):
         raise InputError(
@@ -207,8 +212,8 @@ def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _named(tensors: dict[str, Any], names: dict[str, str], path: Path) -> dict[str, Any]:
-    """The arrays under our names: as --name says, else as they are called, else as modules call them."""
-    found = {}
+    """Rename arrays: as --name says, else by our names, else by the names of module parts."""
+    named = {}
     for ours in _NAMES:
         theirs = names.get(ours)
         options_ = (theirs,) if theirs else (ours, *_OF_MODULES[ours])
@@ -219,10 +224,10 @@ def _named(tensors: dict[str, Any], names: dict[str, str], path: Path) -> dict[s
                 f"it is: --name {ours}={present[0]}."
             )
         if present:
-            found[ours] = tensors[present[0]]
-    missing = [ours for ours in (*_NEEDED, *names) if ours not in found]
-    unknown = [key for key, value in tensors.items() if not any(value is one for one in found.values())]
-    # Where names were given, what they leave out belongs to something else.
+            named[ours] = tensors[present[0]]
+    missing = [ours for ours in (*_NEEDED, *names) if ours not in named]
+    unknown = [key for key, value in tensors.items() if not any(value is one for one in named.values())]
+    # With --name, other arrays of the file are ignored.
     if missing or (unknown and not names):
         shapes = [f"{key} {tuple(tensors[key].shape)}" for key in unknown]
         raise InputError(
@@ -231,17 +236,4 @@ def _named(tensors: dict[str, Any], names: dict[str, str], path: Path) -> dict[s
             f"Missing: {', '.join(dict.fromkeys(missing)) or 'none'}; not used: {', '.join(shapes[:8]) or 'none'}. "
             "Say what they are called: --name W=… --name U=…"
         )
-    return found
-
-
-def _record(found: Any) -> dict[str, Any]:
-    """Everything that is printed, for JSON."""
-    rows = found.rows()
-    return {
-        "student": next(row for row in rows if row["chosen"]) | {"reached": found.reached},
-        "until": found.until,
-        "expected_disagreement": found.expected_disagreement,
-        "calibration": None if found.calibration is None else [one._asdict() for one in found.calibration],
-        "held_out": found.held_out,
-        "front": rows,
-    }
+    return named

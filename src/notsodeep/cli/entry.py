@@ -1,4 +1,4 @@
-"""Where the console script starts."""
+"""The entry point of the console script."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from notsodeep.cli import (  # noqa: F401
     demo_command,
     design_command,
     distill_command,
+    forecast_command,
     kernel_command,
     predict_command,
     spectrum_command,
@@ -27,23 +28,23 @@ COMMANDS = "notsodeep.commands"
 
 
 def add_installed_commands() -> None:
-    """Add the commands of installed packages: entry points of the group, each a function with typer's annotations."""
+    """Add the commands of installed packages: entry points of the group, functions with typer's annotations."""
     for point in sorted(entry_points(group=COMMANDS), key=lambda one: one.name):
         try:
             app.command(point.name)(point.load())
         except (ImportError, AttributeError) as error:
-            say(f"The command {point.name} ({point.value}) cannot be loaded and is left out: {error}", errors)
+            say(f"The command {point.name} ({point.value}) cannot be loaded: {error}", errors)
 
 
 add_installed_commands()
 
 
 def main() -> None:
-    """Run the command line; a foreseeable error is a sentence and exit code 2, not a stack trace."""
+    """Run the command line; foreseeable errors become one sentence and exit code 2, without a stack trace."""
     try:
         app()
     except (InputError, ConvergenceError) as error:
-        # Escaped, or [torch] would be a style; not folded, so that a command in it can be copied.
+        # Escaped, or [torch] would be a style; not wrapped, so that commands in it can be copied.
         errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except OSError as error:

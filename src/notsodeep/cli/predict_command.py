@@ -9,8 +9,8 @@ import typer
 from notsodeep.cli import options
 from notsodeep.cli.common import (
     app,
-    console,
     data_record,
+    errors,
     figures_if_installed,
     print_json,
     say,
@@ -23,7 +23,7 @@ from notsodeep.files import new_path
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
-# Points of a range such as 100:10000.
+# Number of sizes in a range such as 100:10000.
 _POINTS = 7
 
 
@@ -40,24 +40,24 @@ def predict(
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     kernel: Annotated[
-        str, typer.Option(metavar="NAME", help="ck (the readout is trained) or ntk (all weights).")
+        str, typer.Option(metavar="NAME", help="ck (only the readout is trained) or ntk (all weights).")
     ] = "ck",
     ridge: Annotated[str, typer.Option(metavar="NUMBER", help="The ridge, or best.")] = "best",
     width: Annotated[
         int | None,
         typer.Option(
-            metavar="M", min=1, help="Width of a network; without it, the kernel.", show_default=False
+            metavar="N", min=1, help="Width of the network; infinite by default.", show_default=False
         ),
     ] = None,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
-    """Predict test accuracy before training: how many samples, which width?
+    """Predict test accuracy before training: how many samples, and which width?
 
-    From labelled samples (--n): up to their number by leaving samples out, in
-    closed form; beyond it by theory, marked as extrapolated. For a mixture no sample
-    is needed.
+    Up to the number of labelled samples (--n) the prediction is leave-one-out in
+    closed form; beyond it comes from theory and is marked as extrapolated. For a
+    mixture no samples are needed.
 
     Example: notsodeep predict digits --sizes 100:5000
 
@@ -65,39 +65,34 @@ def predict(
 
     Example: notsodeep predict mixture --mean 2 --sizes 200,800 --ridge 0.1
     """
-    from notsodeep.cli import scenario
+    from notsodeep.cli.scenario import read_model
     from notsodeep.data import GaussianMixture
     from notsodeep.learning import learning_curve
 
     if figure is not None:
         new_path(figure, overwrite)
-    wanted = _read_sizes(sizes)
-    penalty = ridge if ridge == "best" else _read_ridge(ridge)
-    model = scenario.read_model(activation, sigma_a2)
-    with spinner() as progress:
-        progress.add_task(f"{kernel} on {data.source}")
-        samples = data.samples()
-        if samples.labels is None:
-            raise InputError(f"{data.source} has no labels: name them with --label-column or --labels.")
-        source = samples.law if isinstance(samples.law, GaussianMixture) else (samples.rows, samples.labels)
-        curve = learning_curve(model, source, wanted, penalty, width, kernel)
+    numbers, penalty = _read_sizes(sizes), _read_ridge(ridge)
+    model = read_model(activation, sigma_a2)
+    with spinner(f"learning curve of the {kernel} on {data.source}"):
+        samples = data.dense_samples()
+        labelled = samples.rows, data.required_labels(samples)
+        source = samples.law if isinstance(samples.law, GaussianMixture) else labelled
+        curve = learning_curve(model, source, numbers, penalty, width, kernel)
     drawn = None
     if figure is not None:
         figures = figures_if_installed()
-        if figures is not None:
-            drawn = figures.save(curve.plot().figure, figure)
+        drawn = None if figures is None else str(figures.save(curve.plot().figure, figure))
     if as_json:
-        where = None if drawn is None else str(drawn)
-        print_json({**curve.to_dict(), "data": data_record(data, samples), "figure": where})
+        print_json({**curve.to_dict(), "data": data_record(data, samples), "figure": drawn})
         return
     say_notes(data, samples)
     say(str(curve))
     if drawn is not None:
-        console.print(f"Figure: [bold]{drawn}[/]", highlight=False)
+        say(f"Figure: {drawn}", errors)
 
 
 def _read_sizes(text: str) -> list[int]:
-    """500, or 100,1000, or 100:10000 in equal steps of the logarithm."""
+    """Parse 500, 100,1000, or 100:10000 in equal steps of the logarithm."""
     import numpy as np
 
     try:
@@ -109,8 +104,8 @@ def _read_sizes(text: str) -> list[int]:
         raise InputError(f"--sizes {text}: write 500, or 100,1000, or a range 100:10000.") from None
 
 
-def _read_ridge(text: str) -> float:
+def _read_ridge(text: str) -> float | str:
     try:
-        return float(text)
+        return text if text == "best" else float(text)
     except ValueError:
-        raise InputError(f"--ridge {text}: a number is needed, or best.") from None
+        raise InputError(f"--ridge {text}: give a number, or best.") from None

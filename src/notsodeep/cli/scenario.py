@@ -1,4 +1,4 @@
-"""A model, data, and what is to be seen of them: what the command line and the explorer have in common."""
+"""The model, the data and the comparisons that the command line and the explorer share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notsodeep.data import (
     GaussianMixture,
     MixtureStatistics,
     Preprocessing,
-    Table,
+    TableData,
     UnitSphere,
     as_images,
     inspect_rows,
@@ -25,7 +25,7 @@ from notsodeep.data import (
     parse_spec,
 )
 from notsodeep.data.datasets import IMAGES, NAMES
-from notsodeep.data.table_files import is_table, open_labels, split_member
+from notsodeep.data.table_files import cut_note, is_table, open_labels, split_member
 from notsodeep.designs.distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
@@ -37,22 +37,26 @@ from notsodeep.scale.sample_sources import open_rows
 from notsodeep.validation import Array, one_of, root_mean_square_norm
 
 Law = GaussianMixture | UnitSphere
+# Samples and their labels.
+LabelledPart = tuple[NDArray[Any], NDArray[Any]]
 
 DRAWN = ("mixture", "sphere")
 SMALLEST = 20
-# Sizes at which the error of the equivalents is measured, as shares of n.
-_SHARES = (0.125, 0.25, 0.5, 1.0)
+# Sizes at which the error of the equivalents is measured, as fractions of n.
+_FRACTIONS = (0.125, 0.25, 0.5, 1.0)
 _DRAWN_SAMPLES = 1000
+# Eigenvalues and distances of kernels with more rows take minutes and gigabytes.
+_LARGEST_DENSE = 10_000
 # Norms beyond which fourth powers, which designs and spectra take, leave the range of double precision.
 _SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
-# Of data that come in one part every fifth row of a class tests.
+# Data without a published test part: every fifth row of a class is used for testing.
 _TEST_EVERY = 5
 
 
 def read_activation(text: str) -> Activation:
-    """An activation as it is typed: tanh, leaky_relu:a=1,b=0.1, polynomial:coefficients=0;1, or a formula in x.
+    """Parse an activation: tanh, leaky_relu:a=1,b=0.1, polynomial:coefficients=0;1, or a formula in x.
 
-    What has no colon and is not a single word, such as x*sigmoid(x), is a formula; so is formula:x*sigmoid(x).
+    A text without a colon that is not a single word, such as x*sigmoid(x), is a formula; so is formula:x*sigmoid(x).
     """
     name, colon, rest = text.partition(":")
     if name == "formula":
@@ -68,25 +72,22 @@ def read_activation(text: str) -> Activation:
             numbers = []
         if not (equals and numbers):
             raise InputError(
-                f"--activation {text}: {part!r} is not a parameter. Write them as in leaky_relu:a=1,b=0.1, lists "
-                "as in polynomial:coefficients=0;1;0.5, and a formula as in 'x*sigmoid(x)'."
+                f"--activation {text}: {part!r} is not a parameter. Write leaky_relu:a=1,b=0.1, lists as in "
+                "polynomial:coefficients=0;1;0.5, formulas as in 'x*sigmoid(x)'."
             )
         parameters[key.strip()] = numbers if ";" in value else numbers[0]
     return activation(name, **parameters)
 
 
 def read_model(text: str, sigma_a2: float) -> DEQ:
-    """The DEQ with an activation as it is typed."""
+    """Construct the DEQ with an activation as it is typed."""
     if sigma_a2 > 1.0:
-        raise InputError(
-            f"--sigma-a2 {sigma_a2:g} is too large: the input weights have the variance that it leaves of 1. Take a "
-            "number from 0 to 1."
-        )
+        raise InputError(f"--sigma-a2 {sigma_a2:g} is too large: σ_a² + σ_b² = 1. Use a number from 0 to 1.")
     return DEQ(read_activation(text), sigma_a2)
 
 
 def is_data(source: str) -> bool:
-    """Whether a text names samples: a law, a data set or a table; an NPZ file with an array W has weights."""
+    """Tell whether a text names samples: a law, a data set or a table; an NPZ file with an array W holds weights."""
     path, member = split_member(source)
     if path.suffix.lower() == ".npz" and member is None and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
@@ -95,16 +96,16 @@ def is_data(source: str) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
-    """Rows, and what is known about them.
+class PreparedSamples:
+    """Samples that were drawn or read, and scaled.
 
     Attributes:
-        rows: samples in rows (n, p).
-        labels: their classes or targets, where the law or the file has some.
-        law: what they were drawn from, where it is known.
+        rows: samples in rows (n, p), or images.
+        labels: their classes or targets, or None.
+        law: the distribution they were drawn from, or None.
         tau0: the norm of a typical row, docs/theory.md (4.2).
-        notes: what was done to make rows of a file and to scale them, in sentences.
-        advice: what is unusual about the rows as they are now, with a remedy; empty if nothing is.
+        notes: sentences on how a file was read and how the rows were scaled.
+        advice: a sentence on what is unusual about the scaled rows, with a remedy; may be empty.
     """
 
     rows: Array
@@ -125,49 +126,49 @@ class Samples:
 
     @property
     def square(self) -> str:
-        """The form of X Xᵀ squared: inner products of drawn samples concentrate, those of real data want a sketch."""
+        """How X Xᵀ squared is approximated: inner products of drawn samples concentrate, real data need a sketch."""
         return "sketch" if self.law is None else "mixture"
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The equivalents that can be computed: the asymptotic one needs to know the classes."""
+        """The equivalents that can be computed; the asymptotic one needs the law of the classes."""
         return ("refined",) if self.law is None else ("asymptotic", "refined")
 
 
-def scaled_samples(table: Table, scale: str) -> Samples:
-    """The rows of a table, looked at, scaled, and looked at again; its notes say what was found and done."""
+def scaled_samples(table: TableData, scale: str) -> PreparedSamples:
+    """Scale the rows of a table and inspect the result."""
     rows = np.asarray(Preprocessing.named(scale, table.rows).apply(table.rows), dtype=np.float64)
     norm = root_mean_square_norm(rows)
     if not _SMALLEST_NORM < norm < _LARGEST_NORM:
         raise InputError(
-            f"The rows have norm {norm:.3g} with scale {scale!r}: their squares leave the range of numbers, or they "
-            "are all zero. Use scale 'auto', which brings them to norm 1."
+            f"The rows have norm {norm:.3g} with scale {scale!r}, which is too small or too large to compute with. "
+            "Use scale 'auto'."
         )
     notes = tuple(note for note in (table.note, Preprocessing.note(scale, table.rows)) if note)
-    return Samples(rows, table.labels, None, norm, notes, inspect_rows(rows).advice)
+    return PreparedSamples(rows, table.labels, None, norm, notes, inspect_rows(rows).advice)
 
 
 @dataclass(frozen=True)
 class Data:
-    """Where samples come from: what every command takes, and the explorer.
+    """The source of the samples: the data options of every command, and of the explorer.
 
     Attributes:
         source: "mixture" (Gaussian classes as in the papers), "sphere" (unit vectors), a data set ("digits",
-            "mnist:6,8"), or a file with samples in rows (.csv, .npy, .npz, .parquet, .zarr).
-        n: number of samples, of a file the first ones; all (of drawn samples 1000) if not given.
-        p: dimension of mixture and sphere; other data have their own.
-        classes: of the mixture.
-        mean: length of the class means of the mixture.
+            "mnist:6,8"), or a file with samples in rows (.csv, .npy, .npz, .zarr).
+        n: number of samples, the first ones of a file; all (1000 drawn samples) if None.
+        p: dimension of mixture and sphere.
+        classes: number of classes of the mixture.
+        mean: norm of the class means of the mixture.
         gap: covariance gap of the mixture: class a has C = (1 + gap · a/√p) I.
-        seed: of the draw; a file is read from its beginning.
+        seed: random seed; ignored for files.
         data_dir: folder of the data sets.
         label_column: the column of a file that holds labels, see `data.open_table`.
         labels: a file with one label for each row.
-        scale: what is done to the rows of files and data sets, see `Preprocessing.named`.
+        scale: scaling of files and data sets, see `Preprocessing.named`.
     """
 
     source: str = "mixture"
-    n: int | None = 1000
+    n: int | None = None
     p: int = 800
     classes: int = 2
     mean: float = 8.0
@@ -180,133 +181,140 @@ class Data:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether samples are drawn from a law that is known."""
+        """Whether samples are drawn from a known law."""
         return self.source in DRAWN
 
     @property
     def is_file(self) -> bool:
-        """Whether samples come from a file of the user's."""
+        """Whether samples are read from a file of the user."""
         return is_table(self.source) or Path(self.source).suffix == ".zarr"
 
     def for_weights(self) -> Self:
-        """The same for a network that is trained: "auto" leaves rows as they are, as training has seen them."""
+        """Return the data for a trained network: "auto" leaves the rows as they were during training."""
         return replace(self, scale="none") if self.scale == "auto" else self
 
-    def samples(self) -> Samples:
-        """Draw or read the samples, scaled."""
+    def samples(self, largest: int | None = None) -> PreparedSamples:
+        """Draw or read the samples, and scale them.
+
+        Args:
+            largest: number of samples beyond which an error asks for a smaller --n.
+        """
         one_of(self.scale, SCALES, "scale")
         if not self.is_drawn:
             table = self._read()
+            _refuse_many(len(table.rows), largest, self.source)
             return scaled_samples(table, self.scale)
         if self.scale not in ("auto", "none"):
-            raise InputError(
-                f"Samples that are drawn have the scale of their law: leave --scale {self.scale} out."
-            )
+            raise InputError(f"Samples of {self.source} are scaled already: leave --scale {self.scale} out.")
         n = self.n or _DRAWN_SAMPLES
+        _refuse_many(n, largest, self.source)
         if self.source == "sphere":
             sphere = UnitSphere(self.p)
-            return Samples(sphere.sample(n, self.seed), np.zeros(n, dtype=np.intp), sphere, 1.0)
+            return PreparedSamples(sphere.sample(n, self.seed), np.zeros(n, dtype=np.intp), sphere, 1.0)
         mixture = GaussianMixture.paper(self.p, classes=self.classes, mean=self.mean, gap=self.gap)
         rows, labels = mixture.sample(n, self.seed)
-        return Samples(rows, labels, mixture, MixtureStatistics.of(mixture, rows, labels).tau0)
+        return PreparedSamples(rows, labels, mixture, MixtureStatistics.of(mixture, rows, labels).tau0)
 
-    def _read(self) -> Table:
-        """Rows and labels as they are in the file or the data set."""
+    def dense_samples(self) -> PreparedSamples:
+        """Draw or read the samples for computations that grow with n³; more than 10 000 are refused."""
+        return self.samples(_LARGEST_DENSE)
+
+    def images(self) -> PreparedSamples:
+        """Read images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions."""
+        table = self._read_images()
+        shape = table.rows.shape
+        scaled = scaled_samples(replace(table, rows=table.rows.reshape(len(table.rows), -1)), self.scale)
+        factor = 1.0 if self.scale == "none" else float(np.prod(shape[2:])) ** 0.5
+        return replace(scaled, rows=factor * scaled.rows.reshape(shape))
+
+    def parts(self, images: bool = False) -> tuple[LabelledPart, LabelledPart]:
+        """Return the training and the test part, each samples and labels, not scaled.
+
+        The published parts of a data set; of other data a fifth of each class, drawn by `seed`, is the test part.
+
+        Args:
+            images: return images (n, channels, height, width) instead of rows.
+        """
+        if self.is_drawn or self.is_file:
+            table = self._read_images() if images else self.samples() if self.is_drawn else self._read()
+            return self._split(table)
+        name, classes = parse_spec(self.source)
+        options: dict[str, Any] = {"classes": classes, "data_dir": self.data_dir, "dtype": "float32"}
+        both = load(name, n=self.n, seed=self.seed, **options), load(name, split="test", **options)
+        train, test = ((as_images(name, part.X) if images else part.X, part.y) for part in both)
+        return train, test
+
+    def required_labels(self, samples: TableData | PreparedSamples) -> NDArray[Any]:
+        """Return the labels of the samples, or say how to name them."""
+        if samples.labels is None:
+            raise InputError(
+                f"{self.source} has no labels. Name their column (--label-column), or a file with one label per row "
+                "(--labels y.npy)."
+            )
+        return samples.labels
+
+    def smaller(self, total: int) -> tuple[Self, ...]:
+        """Return these data at an eighth, a quarter, a half and all of `total` samples; drawn ones keep p/n."""
+        sizes = sorted({max(SMALLEST, round(fraction * total)) for fraction in _FRACTIONS})
+        if not self.is_drawn:
+            return tuple(replace(self, n=n) for n in sizes)
+        return tuple(replace(self, n=n, p=max(SMALLEST, round(self.p * n / total))) for n in sizes)
+
+    def _read(self) -> TableData:
+        """Read rows and labels of the file or the data set."""
         if not self.is_file:
             return self._named()
         if Path(self.source).suffix == ".zarr":
-            stored = open_rows(self.source)
-            table = Table(stored.read(slice(0, self.n)), total=stored.shape[0])
-        else:
-            table = open_table(self.source, self.n, self.label_column)
+            return self._with_labels(self._stored())
+        return self._with_labels(open_table(self.source, self.n, self.label_column))
+
+    def _named(self) -> TableData:
+        """Load rows and labels of a data set by name."""
+        name, classes = parse_spec(self.source)
+        loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
+        return TableData(np.asarray(loaded.X, dtype=np.float64), loaded.y)
+
+    def _read_images(self) -> TableData:
+        """Read images (n, channels, height, width) of a data set, or of a .npy or .zarr file, with their labels."""
+        if not self.is_drawn and not self.is_file:
+            table = self._named()
+            return replace(table, rows=as_images(parse_spec(self.source)[0], table.rows))
+        if Path(self.source).suffix not in (".npy", ".zarr"):
+            raise InputError(
+                f"{self.source} has no images. Give a data set ({', '.join(IMAGES)}), or a .npy or .zarr file of "
+                "shape (n, channels, height, width)."
+            )
+        table = self._with_labels(self._stored())
+        if table.rows.ndim not in (3, 4):
+            raise InputError(
+                f"{self.source} has shape {table.rows.shape}; images are (n, channels, height, width), sequences "
+                "(n, channels, length)."
+            )
+        return table
+
+    def _stored(self) -> TableData:
+        """Read the first samples of a .npy or .zarr file."""
+        stored = open_rows(self.source)
+        total = stored.shape[0]
+        return TableData(stored.read(slice(0, self.n)), None, cut_note(self.n, total), total)
+
+    def _with_labels(self, table: TableData) -> TableData:
+        """Add the labels of --labels, if there are any."""
         if self.labels is None:
             return table
         if self.label_column is not None:
             raise InputError(
-                "Labels come from a column (--label-column) or from a file (--labels): give one."
+                "Give the labels as a column (--label-column) or as a file (--labels), not both."
             )
         labels, note = open_labels(self.labels, table.total, self.n)
         return replace(table, labels=labels, note=f"{table.note} {note}".strip())
 
-    def _named(self) -> Table:
-        """Rows and labels of a data set by name."""
-        name, classes = parse_spec(self.source)
-        loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
-        return Table(np.asarray(loaded.X, dtype=np.float64), loaded.y)
-
-    def parts(self) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
-        """Training and test part, each rows and labels, not scaled.
-
-        The published parts of a data set; of other data a fifth of each class, drawn by `seed`, is the test part.
-        """
-        if not self.is_drawn and not self.is_file:
-            name, classes = parse_spec(self.source)
-            train = load(
-                name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir, dtype="float32"
-            )
-            test = load(name, classes=classes, split="test", data_dir=self.data_dir, dtype="float32")
-            return (train.X, train.y), (test.X, test.y)
-        return self._split(self.samples() if self.is_drawn else self._read())
-
-    def image_parts(self) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
-        """Training and test part as images (n, channels, height, width), not scaled.
-
-        Of a data set of images by name, or of a .npy or .zarr file whose labels are in a file of their own.
-        """
-        if not self.is_drawn and not self.is_file:
-            name = parse_spec(self.source)[0]
-            train, test = ((as_images(name, part[0]), part[1]) for part in self.parts())
-            return train, test
-        if Path(self.source).suffix not in (".npy", ".zarr"):
-            raise InputError(
-                f"{self.source} has no images: name a data set of images ({', '.join(IMAGES)}), or a .npy or .zarr "
-                "file of the shape (n, channels, height, width) with --labels."
-            )
-        if self.labels is None:
-            raise InputError(
-                f"{self.source} comes without labels: name a file with one for each image (--labels)."
-            )
-        return self._split(self._image_table())
-
-    def _image_table(self) -> Table:
-        """Images of a .npy or .zarr file as they are, with their labels if there are any."""
-        stored = open_rows(self.source)
-        values = stored.read(slice(0, self.n))
-        if values.ndim not in (3, 4):
-            raise InputError(
-                f"{self.source} has the shape {values.shape}; images are (n, channels, height, width), sequences "
-                "(n, channels, length)."
-            )
-        labels, note = (
-            (None, "") if self.labels is None else open_labels(self.labels, stored.shape[0], self.n)
-        )
-        return Table(values, labels, note)
-
-    def images(self) -> Samples:
-        """Images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions; labels if any.
-
-        Of a data set of images by name, or of a .npy or .zarr file.
-        """
-        if not self.is_file:
-            found = self.samples()
-            values = as_images(parse_spec(self.source)[0], found.rows)
-        else:
-            table = self._image_table()
-            given = table.rows
-            found = scaled_samples(replace(table, rows=given.reshape(len(given), -1)), self.scale)
-            values = found.rows.reshape(given.shape)
-        factor = 1.0 if self.scale == "none" else float(np.prod(values.shape[2:])) ** 0.5
-        return replace(found, rows=factor * values)
-
-    def _split(
-        self, found: Table | Samples
-    ) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[NDArray[Any], NDArray[Any]]]:
-        """A fifth of each class, drawn by `seed`, apart from the rest."""
-        rows, labels = found.rows, self.needed_labels(found)
+    def _split(self, samples: TableData | PreparedSamples) -> tuple[LabelledPart, LabelledPart]:
+        """Set a fifth of each class, drawn by `seed`, apart for testing."""
+        rows, labels = samples.rows, self.required_labels(samples)
         if labels.dtype.kind == "f":
             raise InputError(
-                f"The labels of {self.source} are numbers with fractions, not classes. Name another column, or turn "
-                "them into classes."
+                f"The labels of {self.source} are numbers with fractions, not classes. Name another column."
             )
         order = np.random.default_rng(self.seed).permutation(len(rows))
         order = order[np.argsort(labels[order], kind="stable")]
@@ -314,21 +322,10 @@ class Data:
         test_rows[order[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
         return (rows[~test_rows], labels[~test_rows]), (rows[test_rows], labels[test_rows])
 
-    def needed_labels(self, found: Table | Samples) -> NDArray[Any]:
-        """The labels of samples that must have some."""
-        if found.labels is None:
-            raise InputError(
-                f"{self.source} comes without labels: name their column (--label-column), or a file with one for each "
-                "row (--labels y.npy)."
-            )
-        return found.labels
 
-    def smaller(self, total: int) -> tuple[Self, ...]:
-        """The same at an eighth, a quarter, a half and all of `total` samples; drawn ones keep their p/n."""
-        sizes = sorted({max(SMALLEST, round(share * total)) for share in _SHARES})
-        if not self.is_drawn:
-            return tuple(replace(self, n=n) for n in sizes)
-        return tuple(replace(self, n=n, p=max(SMALLEST, round(self.p * n / total))) for n in sizes)
+def _refuse_many(n: int, largest: int | None, source: str) -> None:
+    if largest is not None and n > largest:
+        raise InputError(f"{source} has {n} samples; at most {largest} are possible here. Add --n 1000.")
 
 
 # --- spectrum -----------------------------------------------------------------------------------------
@@ -339,15 +336,15 @@ class Prediction:
     """A predicted spectrum.
 
     Attributes:
-        limit: the prediction from the law alone, where it is known.
-        equivalent: else the eigenvalues of the refined equivalent of the same rows, in ascending order.
+        limit: the prediction from the law of the samples, if it is known.
+        equivalent: otherwise the eigenvalues of the refined equivalent of the same rows, in ascending order.
     """
 
     limit: LimitingSpectrum | None
     equivalent: Array | None
 
     def distance_to(self, exact: Array) -> float:
-        """How far it is from exact eigenvalues in ascending order.
+        """Compare with exact eigenvalues in ascending order.
 
         With a law, Kolmogorov's distance between the two distributions; else the largest difference between
         eigenvalues of the same rank, relative to the largest one.
@@ -359,30 +356,31 @@ class Prediction:
         return float(np.maximum(np.abs(share - steps[1:]), np.abs(share - steps[:-1])).max())
 
 
-def predict(model: DEQ, samples: Samples, kernel: str, form: str = "refined") -> Prediction:
-    """Predict the spectrum of a kernel, without looking at the samples where their law is known."""
+def predict(model: DEQ, samples: PreparedSamples, kernel: str, form: str = "refined") -> Prediction:
+    """Predict the spectrum of a kernel; if the law of the samples is known, from the law alone."""
     if samples.law is not None:
-        return Prediction(limiting_density(model, samples.law, len(samples.rows), kernel, form=form), None)
-    found = equivalent(model, samples.rows, None, kernel, form, square=samples.square)
-    return Prediction(None, np.sort(found.eigvalsh()))
+        limit = limiting_density(model, samples.law, len(samples.rows), kernel, form=form)
+        return Prediction(limit, None)
+    approximation = equivalent(model, samples.rows, None, kernel, form, square=samples.square)
+    return Prediction(None, np.sort(approximation.eigvalsh()))
 
 
 # --- distances ----------------------------------------------------------------------------------------
 
 
 def rows_to_fit(rows: Array, kernel: str, family: str) -> Array | None:
-    """The rows on which `design` judges and fits an injected network; None where the family is not one of those."""
+    """Return the rows on which `design` fits an injected network; None for families that are not fitted."""
     return rows if family in ("auto", "injected") and kernel != "ntk_paper" else None
 
 
-def compute_kernel(model: Model, rows: Array, kernel: str, progress: bool = False) -> Array:
-    """The exact kernel of the rows."""
-    return exact_kernel(model, rows, kernel=kernel, progress=progress)
+def compute_kernel(model: Model, rows: Array, kernel: str) -> Array:
+    """Compute the exact kernel of the rows."""
+    return exact_kernel(model, rows, kernel=kernel)
 
 
 @dataclass(frozen=True)
 class ErrorPoint:
-    """The relative distance ‖K - K̄‖₂/‖K‖₂ between the exact kernel and an equivalent, docs/theory.md (4.8)."""
+    """The relative error ‖K - K̄‖₂/‖K‖₂ of an equivalent, docs/theory.md (4.8)."""
 
     form: str
     n: int
@@ -390,20 +388,20 @@ class ErrorPoint:
     relative: float
 
     def as_row(self) -> dict[str, Any]:
-        """The point as figures take it."""
+        """Return the point as a row for figures."""
         return {"kind": "error", **asdict(self)}
 
 
 def equivalent_errors(
-    model: DEQ, samples: Samples, kernel: str, exact: ExactKernel = compute_kernel
+    model: DEQ, samples: PreparedSamples, kernel: str, exact: ExactKernel = compute_kernel
 ) -> tuple[ErrorPoint, ...]:
-    """The error of each equivalent that these samples have; the model is centred at their norm."""
+    """Measure the error of each equivalent that can be computed; the model is centred at the norm of the samples."""
     centred = model.centred(samples.tau0)
     whole = aslinearoperator(exact(centred, samples.rows, kernel))
     norm, points = operator_norm(whole), []
     n, p = samples.rows.shape
     for form in samples.forms:
         other = equivalent(centred, samples.rows, samples.statistics, kernel, form, square=samples.square)
-        apart = operator_norm(whole - aslinearoperator(other))
-        points.append(ErrorPoint(form, n, p, apart / norm))
+        error = operator_norm(whole - aslinearoperator(other)) / norm
+        points.append(ErrorPoint(form, n, p, error))
     return tuple(points)

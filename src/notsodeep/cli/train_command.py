@@ -10,7 +10,7 @@ from rich.table import Table
 
 from notsodeep.cli import options
 from notsodeep.cli.common import app, console, errors, print_json, say
-from notsodeep.cli.value_formats import scaled, seconds
+from notsodeep.cli.value_formats import seconds
 from notsodeep.extras import needed
 
 _WIDTH, _CHANNELS = 1024, 32
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @app.command()
-@options.takes_data("digits", n=None)
+@options.takes_data("digits")
 def train(
     data: Data,
     activation: options.Activation = options.ACTIVATION,
@@ -30,65 +30,49 @@ def train(
         int | None,
         typer.Option(
             metavar="N", min=1, show_default=False,
-            help="Width of all networks, 1024 if not given; with --model conv channels, 32 if not given.",
+            help="Width of all networks, 1024 by default; with --model conv channels, 32 by default.",
         ),
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Which to train, with commas. conv: convolutional ones, on images (digits, mnist, fashion_mnist, "
-            "cifar10, or a .npy or .zarr file of the shape n, channels, height, width): conv for all three, or "
-            "conv,deq,twin.",
-        ),
-    ] = "deq,twin,plain",
+    kind: options.ModelKind = "rows",
     readout: options.Readout = None,
     filter_size: options.FilterSize = None,
+    networks: Annotated[
+        str, typer.Option(metavar="NAMES", help="Networks to train, separated by commas.")
+    ] = "deq,twin,plain",
     mode: Annotated[
         str,
         typer.Option("--train", metavar="WHAT", help="readout (hidden weights stay random) or all."),
     ] = "readout",
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the training samples.")] = 20,
-    optimizer: Annotated[
-        str, typer.Option(metavar="NAME", help="sgd, momentum, adam, or gd (full batch).")
-    ] = "sgd",
     lr: Annotated[
         float | None,
-        typer.Option(metavar="NUMBER", help="Learning rate; by default from the kernel.", show_default=False),
+        typer.Option(metavar="NUMBER", help="Learning rate; computed from the kernel by default.", show_default=False),
     ] = None,
-    batch_size: Annotated[int, typer.Option(metavar="N", min=1, help="Samples per step.")] = 128,
-    loss: Annotated[str, typer.Option(metavar="NAME", help="cross_entropy or squared.")] = "cross_entropy",
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="How many times, with fresh weights.")] = 3,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs, each with other random weights.")] = 3,
     contractive: Annotated[
-        bool, typer.Option("--contractive", help="Keep the DEQ's equilibrium unique while it trains.")
+        bool, typer.Option("--contractive", help="Keep the equilibrium of the DEQ unique during training.")
     ] = False,
-    threads: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Threads of torch.", show_default=False),
-    ] = None,
     checkpoint_dir: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Existing folder to keep the trainings in; a second call goes on from there.",
+            help="Existing folder for checkpoints; a second call continues from there.",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the rows as JSON, and nothing else.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> None:  # fmt: skip
     """Train a DEQ, its explicit twin and a plain network alike, and compare them.
 
     **deq**: z = φ(σ_a A z + σ_b B x)/√m, solved for its equilibrium at every
-    sample. **twin**: the shallow explicit network designed to have the same
-    kernel (`notsodeep design`). **plain**: as deep as the twin, with the DEQ's
-    own activation and no design.
+    sample. **twin**: the explicit network designed to have the same kernel
+    (`notsodeep design`). **plain**: the same number of layers with the DEQ's own
+    activation.
 
     If the theory holds, the twin is as accurate as the DEQ and predicts the same
-    classes about as often as a second DEQ does (the agreement in the DEQ's own
-    row), at a fraction of its time. Of a file a fifth of each class is kept for
-    the test.
+    classes about as often as a second DEQ does (the agreement in the row of the
+    DEQ), in a fraction of its time. A fifth of each class of a file is used for
+    testing.
 
     Example: notsodeep train
 
@@ -96,24 +80,29 @@ def train(
 
     Example: notsodeep train --data mnist:6,8 --train all --width 256 --epochs 5
 
-    Example: notsodeep train --model conv --data fashion_mnist --samples 1000
+    Example: notsodeep train --model conv --data fashion_mnist --n 1000
     """
-    torch = needed("torch", "Training")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    needed("torch", "Training")
     from notsodeep.data import Preprocessing, inspect_rows
-    from notsodeep.nets.race import MODELS, RaceSettings, race
+    from notsodeep.nets.race import RaceSettings, race
+    from notsodeep.validation import one_of
 
-    names = [one.strip() for one in model.split(",")]
-    conv, names = "conv" in names, [one for one in names if one != "conv"]
+    conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
+    names = [one.strip() for one in networks.split(",")]
     deq = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
     scale = "none" if data.is_drawn else data.scale
     width = width or (_CHANNELS if conv else _WIDTH)
     settings = RaceSettings(
-        models=names or MODELS, width=width, mode=mode, seeds=seeds, epochs=epochs,
-        optimizer=optimizer, lr=lr, batch_size=batch_size, loss=loss, contractive=contractive, scale=scale,
-    )  # fmt: skip
-    parts = data.image_parts() if conv else data.parts()
+        models=names,
+        width=width,
+        mode=mode,
+        seeds=seeds,
+        epochs=epochs,
+        lr=lr,
+        contractive=contractive,
+        scale=scale,
+    )
+    parts = data.parts(images=conv)
     # Images are scaled like rows, and then by the root of the number of positions.
     rows = parts[0][0].reshape(len(parts[0][0]), -1)
     seen = inspect_rows(Preprocessing.named(scale, rows).apply(rows))
@@ -124,38 +113,31 @@ def train(
     result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)
     if as_json:
         shared = {
-            "data": data.source,
-            "scale": scale,
-            "advice": seen.advice,
-            "width": width,
-            "train": mode,
-            "optimizer": optimizer,
-            "lr": result.lr,
-            "seeds": seeds,
-        }
+            "data": data.source, "scale": scale, "advice": seen.advice, "width": width, "train": mode,
+            "lr": result.lr, "seeds": seeds,
+        }  # fmt: skip
         print_json([shared | row for row in result.as_dicts()], indent=1)
     else:
         _print(result, seeds)
-    # What keeps the table from meaning what it says.
+    # What limits the meaning of the table.
     if result.design.held_out is not None:
         from notsodeep.designs import INJECTED_IN_WORDS
 
         say(
-            f"note: the twin is an injected network. {INJECTED_IN_WORDS} It was fitted; {result.design.held_out}.",
+            f"Note: the twin is an injected network. {INJECTED_IN_WORDS} It was fitted; {result.design.held_out}.",
             errors,
         )
     elif not result.design.exact:
-        say(f"note: the twin's four numbers do not all agree. {result.design.reason}", errors)
+        say(f"Note: the four numbers of the twin do not all agree. {result.design.reason}", errors)
     for standing in result.standings:
         if standing.stopped is not None:
-            say(f"note: {standing.model} stopped early: {standing.stopped}", errors)
+            say(f"Note: {standing.model} stopped early: {standing.stopped}", errors)
 
 
 def _print(result: Race, seeds: int) -> None:
     cached = any(standing.feature_seconds is not None for standing in result.standings)
-    table = Table("model", "test accuracy", "agrees with DEQ", *(["features"] if cached else []), "epoch")
-    for column in ("1000 samples", "peak memory"):
-        table.add_column(column)
+    times = [*(["features"] if cached else []), "epoch", "1000 samples"]
+    table = Table("model", "test accuracy", "agrees with DEQ", *times)
     for one in result.standings:
         spread = "" if one.accuracy_sd is None else f" ± {100 * one.accuracy_sd:.2f}"
         table.add_row(
@@ -165,12 +147,11 @@ def _print(result: Race, seeds: int) -> None:
             *([seconds(one.feature_seconds)] if cached else []),
             seconds(one.seconds_per_epoch),
             seconds(one.inference_seconds),
-            scaled(one.memory, 2.0**-20, "MiB"),
         )
     console.print(table)
     for one in result.standings:
         say(f"{one.model}: {one.network}")
     say(
         f"Learning rate {result.lr:.3g}. Accuracy: mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}. "
-        "Agreement in the DEQ's row: between DEQs of different seeds. Memory: of one training step, weights included."
+        "Agreement in the row of the DEQ: between DEQs of different seeds."
     )

@@ -1,4 +1,4 @@
-"""Numbers, lists and times as people read them; whatever else comes, as text."""
+"""Format numbers, lists and times for people; anything else as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def shown(value: Any) -> str:
-    """A value of JSON in few characters: four figures of a number, the range of a long list."""
+    """Format a JSON value briefly: four figures of a number, the range of a long list."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -23,14 +23,14 @@ def shown(value: Any) -> str:
 
 
 def scaled(value: Any, factor: float, unit: str, digits: int = 3) -> str:
-    """A number in a unit; text that came in place of a number stays text."""
+    """Format a number with a unit; anything that is not a number is formatted by `shown`."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return shown(value)
     return f"{factor * value:.{digits}g} {unit}"
 
 
 def seconds(value: Any) -> str:
-    """A time in minutes, seconds or milliseconds, whichever suits it."""
+    """Format a time in minutes, seconds or milliseconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return shown(value)
     if value >= 90.0:

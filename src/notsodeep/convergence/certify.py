@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from notsodeep.convergence.assumptions import as_sigma_w2, as_sphere
 from notsodeep.convergence.condition import (
     Constants,
     Inequality,
@@ -19,10 +18,9 @@ from notsodeep.convergence.condition import (
     printed_step,
     proved_step,
 )
-from notsodeep.convergence.network import PaperNetwork, paper_model
-from notsodeep.convergence.population import PopulationGram, gram_of_model
-from notsodeep.convergence.remedy import Problem, Remedy, find_remedy
-from notsodeep.convergence.tangent import TangentSpectrum, tangent_spectrum
+from notsodeep.convergence.network import PaperNetwork, TangentSpectrum, paper_model, tangent_spectrum
+from notsodeep.convergence.population import PopulationGram, as_sigma_w2, as_sphere, gram_of_model
+from notsodeep.convergence.remedy import ExpectedStart, Remedy, find_remedy
 from notsodeep.convergence.verified import (
     UNIT,
     Enclosure,
@@ -77,7 +75,7 @@ class Certificate(Shown):
     Attributes:
         certified: every hypothesis was verified, and `step` is positive.
         inequalities: docs/theory.md (8.17)–(8.19), both sides and their ratio.
-        delta: δ of docs/theory.md (8.16).
+        delta: δ of docs/theory.md (8.16), chosen to maximise the smallest ratio.
         constants: docs/theory.md (8.16).
         measured: the network at initialisation, with numerical errors.
         step: every learning rate up to this one is covered by the proof, docs/theory.md (8.28); 0 if none is.
@@ -85,11 +83,11 @@ class Certificate(Shown):
         ceiling: what left over right of docs/theory.md (8.19) cannot exceed at any width with this ||a||, (8.29).
         gram: the population Gram matrix and λ_*.
         tangent: the extreme eigenvalues of H, compared with the paper's bound.
-        remedy: the width, readout scale and labels that would do.
+        remedy: the width, readout scale and labels that would be enough.
         width: m.
         readout_scale: factor on the readout of docs/theory.md (8.11).
         sigma_w2: σ_w².
-        seed: of the weights.
+        seed: random seed of the weights.
     """
 
     certified: bool
@@ -119,7 +117,7 @@ class Certificate(Shown):
         return tuple(inequality for inequality in self.inequalities if not inequality.holds)
 
     def explain(self) -> str:
-        """Whether the network is certified, which inequalities fail and what would help, in words."""
+        """Say whether the network is certified, which inequalities fail and what would help."""
         if self.certified:
             return (
                 f"Certified. Gradient descent with any learning rate up to {self.step:.3g} keeps ||W||₂ below 1 and "
@@ -127,8 +125,6 @@ class Certificate(Shown):
                 f"{self.tangent.step:.3g}."
             )
         lines = ["Not certified."]
-        if self.measured.recurrent.upper >= 1.0:
-            lines.append(f"||W||₂ ≤ {self.measured.recurrent.upper:.4g} was not shown to be below 1.")
         for inequality in self.failing:
             lines.append(
                 f"({inequality.number}), {inequality.printed} in the paper, so that {inequality.meaning}: "
@@ -137,32 +133,32 @@ class Certificate(Shown):
         return " ".join([*lines, *self._advice()])
 
     def _advice(self) -> list[str]:
-        remedy, found = self.remedy, []
+        remedy, lines = self.remedy, []
         if self.ceiling <= 1.0:
-            found.append(
+            lines.append(
                 f"With this readout scale no width is enough: with ||a|| = {self.measured.readout.estimate:.3g}, "
                 f"(8.19) cannot exceed {self.ceiling:.3g}, by (8.29)."
             )
         elif remedy.width is None:
-            found.append(
+            lines.append(
                 f"With this readout scale no width is expected to be enough: (8.19) tends to {remedy.limit:.3g} or "
                 "less."
             )
         else:
-            found.append(f"Width {_whole(remedy.width)} is expected to be enough with this readout scale.")
+            lines.append(f"Width {_whole(remedy.width)} is expected to be enough with this readout scale.")
         if remedy.readout_scale is not None:
-            found.append(
-                f"At this width a readout scale of {remedy.readout_scale:.3g} or less is expected to do."
+            lines.append(
+                f"At this width a readout scale of {remedy.readout_scale:.3g} or less is expected to be enough."
             )
         elif remedy.smallest_width is not None:
             labels = (
                 "" if remedy.label_factor is None else f", or labels multiplied by {remedy.label_factor:.3g}"
             )
-            found.append(
+            lines.append(
                 f"With a readout that starts near zero, width {_whole(remedy.smallest_width)} is expected to be enough"
                 f"{labels}."
             )
-        return found
+        return lines
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -185,7 +181,6 @@ def certificate(
     *,
     seed: int = 0,
     readout_scale: float = 1.0,
-    delta: float | None = None,
     normalise: bool = False,
 ) -> Certificate:
     """Draw a network, verify the condition of docs/theory.md (8.17)–(8.19) for it, and say what would satisfy it.
@@ -195,9 +190,8 @@ def certificate(
         y: one label for each sample.
         width: m.
         sigma_w2: σ_w² < 1/8.
-        seed: of the weights; `PaperNetwork.draw` with the same seed gives the network that was certified.
+        seed: random seed of the weights; `PaperNetwork.draw` with the same seed returns the certified network.
         readout_scale: factor on the readout of docs/theory.md (8.11); 0 starts with outputs of zero.
-        delta: δ of docs/theory.md (8.16); the one with the largest smallest ratio if not given.
         normalise: scale the rows of X to norm √d.
     """
     rows = as_sphere(X, normalise=normalise)
@@ -210,7 +204,12 @@ def certificate(
     network = PaperNetwork.draw(width, rows.shape[1], sigma_w2, seed=seed, readout_scale=readout_scale)
     measured = measure(network, rows, labels)
     start = measured.start()
-    delta = _delta(start, delta)
+    if start.recurrent >= 1.0:
+        raise InputError(
+            f"||W||₂ of this draw is {start.recurrent:.4g}, not below 1. Lower sigma_w2, or raise the width: "
+            "||W||₂ → 2√2 σ_w."
+        )
+    delta = best_delta(start)
     checks = inequalities(start, delta)
     gram = gram_of_model(paper_model(sigma_w2), rows)
     step = proved_step(start, delta) if start.least > 0 and all(c.holds for c in checks) else 0.0
@@ -226,7 +225,7 @@ def certificate(
         gram=gram,
         tangent=tangent_spectrum(network, torch.from_numpy(rows)),
         remedy=find_remedy(
-            Problem(gram, rows.shape[1], sigma_w2, float(np.linalg.norm(labels))), width, readout_scale
+            ExpectedStart(gram, rows.shape[1], sigma_w2, float(np.linalg.norm(labels))), width, readout_scale
         ),
         width=width,
         readout_scale=readout_scale,
@@ -236,7 +235,7 @@ def certificate(
 
 
 def measure(network: PaperNetwork, rows: Array, labels: Array) -> Measured:
-    """Norms and λ_0 of a network, with bounds on everything that floating point may have changed."""
+    """Compute norms and λ_0 of a network, with bounds on all rounding errors."""
     W, U, a = (t.numpy() for t in (network.recurrent, network.inputs, network.readout))
     Z = network.features(torch.from_numpy(rows)).numpy()
     recurrent, inputs, data = spectral_norm(W), spectral_norm(U), frobenius_norm(rows)
@@ -270,31 +269,15 @@ def _moved(computed: Enclosure, error: float) -> Enclosure:
 
 
 def _residual(Z: Array, a: Array, labels: Array, error: float) -> Enclosure:
-    apart = Z @ a - labels
+    difference = Z @ a - labels
     norm_a, norm_z = frobenius_norm(a).upper, frobenius_norm(Z).upper
     slack = norm_a * error + gamma(len(a) + 2) * (norm_a * norm_z + frobenius_norm(labels).upper)
-    norm = frobenius_norm(apart)
+    norm = frobenius_norm(difference)
     return Enclosure(max(norm.lower - slack, 0.0), norm.estimate, norm.upper + slack)
 
 
 def _whole(number: int) -> str:
     return str(number) if number < 10**7 else f"{number:.1e}"
-
-
-def _delta(start: Start, delta: float | None) -> float:
-    room = 1.0 - start.recurrent
-    if room <= 0:
-        raise InputError(
-            f"||W||₂ of this draw is {start.recurrent:.4g}, not below 1, so that no δ exists. Lower sigma_w2, or raise "
-            "the width: ||W||₂ → 2√2 σ_w."
-        )
-    if delta is None:
-        return best_delta(start)
-    if not 0 < delta < room:
-        raise InputError(
-            f"delta must lie between 0 and 1 - ||W||₂ = {room:.4g}; got {delta}. None chooses the best."
-        )
-    return float(delta)
 
 
 def _ceiling(measured: Measured, n: int) -> float:

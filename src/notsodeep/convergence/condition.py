@@ -7,7 +7,7 @@ The induction behind it is short, and shows what each inequality is for. While |
 - ||Z(τ) - Z(0)||_F ≤ ρ̄_a⁻¹ (c_w ||ΔW|| + c_u ||ΔU||) ||X||_F ≤ (1 - 1/√2) √λ_0: docs/theory.md (8.18), so λ_τ ≥ λ_0/2;
 - one step gives docs/theory.md (8.27), which is 1 - ηλ_0/2 or less for steps within docs/theory.md (8.28).
 
-Nothing is asked of φ' but values in [0, 1]: kinks do no harm.
+The only assumption on φ' is values in [0, 1]: kinks do no harm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Start:
-    """What the condition asks of a network at initialisation, each number on its safe side."""
+    """The numbers of a network at initialisation that the condition needs, each rounded to its safe side."""
 
     least: float  # λ_0 = λ_min(Zᵀ Z), from below; the other numbers from above
     recurrent: float  # ||W(0)||₂
@@ -124,21 +124,19 @@ def smallest_ratio(start: Start, delta: float) -> float:
 
 
 def best_delta(start: Start) -> float:
-    """The δ with the largest smallest ratio.
+    """The δ that maximises the smallest ratio, where ||W(0)||₂ < 1.
 
     Each ratio rises to one maximum and falls again as δ grows (two of them only fall), so their minimum does as well
     and a golden-section search finds its top. Any δ is valid: how well it is found decides nothing but sharpness.
     """
     room = 1.0 - start.recurrent
-    if room <= 0:
-        raise ValueError("δ exists only where ||W(0)||₂ < 1")
 
     def depth(t: float) -> float:
         ratio = smallest_ratio(start, room * float(np.exp(-t)))
         return -float(np.log(max(ratio, 1e-300)))
 
-    found = minimize_scalar(depth, bounds=(1e-3, 30.0), method="bounded", options={"xatol": 1e-6})
-    return room * float(np.exp(-found.x))
+    optimum = minimize_scalar(depth, bounds=(1e-3, 30.0), method="bounded", options={"xatol": 1e-6})
+    return room * float(np.exp(-optimum.x))
 
 
 def printed_step(start: Start, delta: float) -> float:

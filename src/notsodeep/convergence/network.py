@@ -1,4 +1,4 @@
-"""The network of docs/theory.md (8.10) with its equilibrium and adjoint vectors, and its place among `nets`.
+"""The network of docs/theory.md (8.10): its equilibrium, its adjoint vectors, and the Gram matrix H of all gradients.
 
 Here data are rows: Z is (n, m), X is (n, d). The equilibrium and its derivatives are those of `notsodeep.nets`; with
 the paper's weights the drive of a row is U x and the recurrent factor is 1.
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy import linalg
 from torch import Tensor
 
 from notsodeep.convergence.population import NORMALISED_RELU
-from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ
 from notsodeep.nets.equilibrium import EquilibriumSettings, equilibrium
 from notsodeep.nets.fixed_point_solvers import SolverOptions
-from notsodeep.nets.networks import DEQNet
+from notsodeep.nets.modules import gaussian_draws
 from notsodeep.nets.torch_activation import TorchActivation
 
 _RELU = activation("relu")
@@ -51,45 +51,16 @@ class PaperNetwork:
         readout_scale: float = 1.0,
         dtype: torch.dtype = torch.float64,
     ) -> PaperNetwork:
-        """Gaussian weights as in docs/theory.md (8.11), the readout times `readout_scale`."""
-        net = DEQNet(
-            paper_model(sigma_w2), dimension, width, 1, seed=seed, train="readout", scaling="ntk", dtype=dtype
-        )
-        drawn = cls.of_net(net)
-        return cls(drawn.recurrent, drawn.inputs, readout_scale * drawn.readout)
+        """Draw Gaussian weights as in docs/theory.md (8.11), the readout multiplied by `readout_scale`.
 
-    @classmethod
-    def of_net(cls, net: DEQNet) -> PaperNetwork:
-        """W = √(2σ_w²/m) A, U = √(2/d) B, a = readout/√m, for a net with `paper_model` and inputs x/√d.
-
-        √m z = √2 ReLU(σ_w A z + B x/√d) = ReLU(W √m z + U x), since ReLU takes a positive factor out: Z = √m z.
+        A `DEQNet` of `paper_model(sigma_w2)` with the same seed, called with x/√d, has the same weights A, B and a in
+        another scaling: √m z = √2 ReLU(σ_w A z + B x/√d) = ReLU(W √m z + U x), so that Z = √m z.
         """
-        sigma_w2 = _sigma_w2_of(net.spec)
-        width, dimension = net.width, net.in_features
-        if net.out_features != 1:
-            raise InputError(f"The theory of training has one output; this net has {net.out_features}.")
-        return cls(
-            np.sqrt(2.0 * sigma_w2 / width) * net.unit_weight("recurrent").detach(),
-            np.sqrt(2.0 / dimension) * net.unit_weight("inputs").detach(),
-            net.unit_weight("readout").detach()[0] / np.sqrt(width),
-        )
-
-    def to_net(self, sigma_w2: float) -> DEQNet:
-        """The same function as a `DEQNet` to be called with x/√d: the inverse of `of_net`."""
-        if sigma_w2 <= 0:
-            raise InputError(
-                "A DEQNet with sigma_w2 = 0 has no recurrent part; any other value holds the same function."
-            )
-        width, dimension = self.inputs.shape
-        net = DEQNet(paper_model(sigma_w2), dimension, width, 1, seed=0, dtype=self.inputs.dtype)
-        with torch.no_grad():
-            for name, weights in (
-                ("recurrent", self.recurrent / np.sqrt(2.0 * sigma_w2 / width)),
-                ("inputs", self.inputs / np.sqrt(2.0 / dimension)),
-                ("readout", np.sqrt(width) * self.readout[None, :]),
-            ):
-                getattr(net, name).copy_(weights / net.factors[name])
-        return net
+        draw = gaussian_draws(seed)
+        factors = np.sqrt([2.0 * sigma_w2 / width, 2.0 / dimension, readout_scale**2 / width])
+        shapes = ((width, width), (width, dimension), (1, width))
+        W, U, a = ((factor * draw(*shape)).to(dtype) for factor, shape in zip(factors, shapes, strict=True))
+        return cls(W, U, a[0])
 
     @property
     def weights(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -112,20 +83,12 @@ class PaperNetwork:
     def features_and_adjoints(self, X: Tensor, solver: SolverOptions = PRECISE) -> tuple[Tensor, Tensor]:
         """Z and the vectors v_i = D_i (a + Wᵀ v_i) of docs/theory.md (8.30), both (n, m).
 
-        v_i is the gradient of ŷ_i in its drive U x_i, and every gradient of the loss is made of them.
+        v_i is the gradient of ŷ_i in its drive U x_i, and every gradient of the loss is a sum over them.
         """
         drive = (X @ self.inputs.mT).requires_grad_()
         Z = torch.relu(equilibrium(self.recurrent, drive, _settings(solver)))
         (adjoints,) = torch.autograd.grad((Z @ self.readout).sum(), drive)
         return Z.detach(), adjoints
-
-    def layers(self, X: Tensor, depth: int) -> list[Tensor]:
-        """Z^(1), …, Z^(depth) of the iteration from Z^(0) = 0, whose limit is Z."""
-        drive = X @ self.inputs.mT
-        found = [torch.relu(drive)]
-        for _ in range(depth - 1):
-            found.append(torch.relu(torch.addmm(drive, found[-1], self.recurrent.mT)))
-        return found
 
 
 def paper_model(sigma_w2: float) -> DEQ:
@@ -133,14 +96,49 @@ def paper_model(sigma_w2: float) -> DEQ:
     return DEQ(NORMALISED_RELU, sigma_w2, 1.0)
 
 
-def _sigma_w2_of(spec: DEQ) -> float:
-    if spec != paper_model(spec.sigma_a2):
-        raise InputError(
-            f"The theory of training is for √2·ReLU with sigma_b2 = 1 and no bias; this net has {spec}. "
-            "Build it with paper_model(sigma_w2)."
-        )
-    return spec.sigma_a2
-
-
 def _settings(solver: SolverOptions) -> EquilibriumSettings:
     return EquilibriumSettings(TorchActivation(_RELU), 1.0, solver, solver)
+
+
+@dataclass(frozen=True)
+class TangentSpectrum:
+    """Extreme eigenvalues of H = H₁ + H₂ + H₃, docs/theory.md (8.30).
+
+    Attributes:
+        least: λ_min(H); ||∇Φ||² ≥ 2 λ_min(H) Φ.
+        largest: λ_max(H); steps above 2/λ_max(H) make the linearised training diverge.
+        features: λ_τ = λ_min(Zᵀ Z), which the paper uses in the place of λ_min(H).
+    """
+
+    least: float
+    largest: float
+    features: float
+
+    @property
+    def gain_over_bound(self) -> float:
+        """λ_min(H)/λ_τ ≥ 1: the factor by which the loss must fall faster than the paper's bound says."""
+        return self.least / self.features if self.features > 0 else np.inf
+
+    @property
+    def step(self) -> float:
+        """1/λ_max(H): no direction of the residual overshoots in the linearised training."""
+        return 1.0 / self.largest
+
+
+def tangent_gram(features: Tensor, adjoints: Tensor, X: Tensor) -> Tensor:
+    """H = G + (VVᵀ) ∘ (G + XXᵀ), samples in rows: docs/theory.md (8.30). No Jacobian is formed."""
+    gram = features @ features.mT
+    return gram + (adjoints @ adjoints.mT) * (gram + X @ X.mT)
+
+
+def tangent_spectrum(network: PaperNetwork, X: Tensor) -> TangentSpectrum:
+    """The extreme eigenvalues of H for a network and samples (n, d)."""
+    return spectrum_of(*network.features_and_adjoints(X), X)
+
+
+def spectrum_of(features: Tensor, adjoints: Tensor, X: Tensor) -> TangentSpectrum:
+    """The extreme eigenvalues of H from features and adjoint vectors; products in float64."""
+    features, adjoints, X = (t.to(torch.float64) for t in (features, adjoints, X))
+    whole = linalg.eigvalsh(tangent_gram(features, adjoints, X).numpy())
+    part = linalg.eigvalsh((features @ features.mT).numpy())
+    return TangentSpectrum(float(whole[0]), float(whole[-1]), float(part[0]))

@@ -1,4 +1,4 @@
-"""Width and readout scale that would satisfy the condition, from bounds on random networks instead of one drawn.
+"""Width and readout scale that would satisfy the condition, from bounds that hold for most random networks.
 
 Norms of Gaussian matrices are bounded without asymptotics, docs/theory.md (8.31); features are represented by their
 limit, λ_0 by mλ_*/2 as docs/theory.md (8.15) promises. Every ratio of the condition then grows with the width and with
@@ -22,8 +22,8 @@ CHANCE = 0.01
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The numbers of data and labels that the bounds depend on."""
+class ExpectedStart:
+    """Bounds on a random network at initialisation, from the data and labels alone."""
 
     gram: PopulationGram  # the population Gram matrix
     dimension: int  # d
@@ -61,11 +61,11 @@ class Remedy:
     """Widths, readout scales and labels that would satisfy all inequalities; None where none does.
 
     Attributes:
-        width: the smallest width with the readout scale that was asked for.
-        readout_scale: the largest readout scale with the width that was asked for.
+        width: the smallest width with the given readout scale.
+        readout_scale: the largest readout scale with the given width.
         smallest_width: the smallest width at all, with a readout that starts at zero.
-        label_factor: what to multiply the labels with so that the width that was asked for is enough, with a readout
-            that starts at zero; 1 or more where the labels are no obstacle.
+        label_factor: factor on the labels with which the given width is enough, with a readout that starts at zero; 1
+            or more where the labels are no obstacle.
         limit: left over right of docs/theory.md (8.19) for infinite width and δ → 0 with this readout scale, where
             λ_0 = mλ_*.
     """
@@ -77,37 +77,37 @@ class Remedy:
     limit: float
 
 
-def find_remedy(problem: Problem, width: int, readout_scale: float) -> Remedy:
-    """The thresholds of width, readout scale and labels for one problem."""
+def find_remedy(expected: ExpectedStart, width: int, readout_scale: float) -> Remedy:
+    """The thresholds of width, readout scale and labels for one expected."""
     return Remedy(
-        width=smallest_width(problem, readout_scale),
-        readout_scale=_largest(lambda s: problem.satisfied(width, s)),
-        smallest_width=smallest_width(problem, 0.0),
-        label_factor=_largest(lambda f: problem.satisfied(width, 0.0, label_factor=f)),
-        limit=third_ratio_limit(problem, readout_scale),
+        width=smallest_width(expected, readout_scale),
+        readout_scale=_largest(lambda s: expected.satisfied(width, s)),
+        smallest_width=smallest_width(expected, 0.0),
+        label_factor=_largest(lambda f: expected.satisfied(width, 0.0, label_factor=f)),
+        limit=third_ratio_limit(expected, readout_scale),
     )
 
 
-def smallest_width(problem: Problem, readout_scale: float) -> int | None:
+def smallest_width(expected: ExpectedStart, readout_scale: float) -> int | None:
     """The smallest width for which the bounds satisfy the condition, or None."""
-    if not problem.satisfied(LARGEST_WIDTH, readout_scale):
+    if not expected.satisfied(LARGEST_WIDTH, readout_scale):
         return None
     low, high = 0, LARGEST_WIDTH
     while high - low > 1:
         middle = (low + high) // 2
-        if problem.satisfied(middle, readout_scale):
+        if expected.satisfied(middle, readout_scale):
             high = middle
         else:
             low = middle
     return high
 
 
-def third_ratio_limit(problem: Problem, readout_scale: float) -> float:
+def third_ratio_limit(expected: ExpectedStart, readout_scale: float) -> float:
     """λ_* (1 - 2√2 σ_w)⁴/(8 n s²), docs/theory.md (8.24): what (8.19) tends to as m → ∞ and then δ → 0."""
     if readout_scale == 0:
         return float("inf")
-    room = 1.0 - np.sqrt(8.0 * problem.sigma_w2)
-    return float(problem.gram.least.upper * room**4 / (8.0 * problem.n * readout_scale**2))
+    room = 1.0 - np.sqrt(8.0 * expected.sigma_w2)
+    return float(expected.gram.least.upper * room**4 / (8.0 * expected.n * readout_scale**2))
 
 
 def _largest(satisfied: Callable[[float], bool]) -> float | None:

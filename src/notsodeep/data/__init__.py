@@ -1,13 +1,10 @@
 """Data: mixtures and spheres to draw from, the statistics the theory needs, real data by name."""
 
-from notsodeep.data.covariances import Covariance, Dense, Diagonal, Factor, Isotropic
 from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
-from notsodeep.data.mixtures import GaussianMixture, UnitSphere
-from notsodeep.data.patches import PatchMoments
-from notsodeep.data.preprocessing import SCALES, Preprocessing
-from notsodeep.data.row_inspection import RowInspection, inspect_rows
-from notsodeep.data.statistics import ClassStatistics, MixtureStatistics, StatisticsAccumulator
-from notsodeep.data.table_files import Table, open_table, read_table
+from notsodeep.data.mixtures import Covariance, GaussianMixture, UnitSphere
+from notsodeep.data.preprocessing import SCALES, Preprocessing, RowInspection, inspect_rows
+from notsodeep.data.statistics import ClassStatistics, MixtureStatistics
+from notsodeep.data.table_files import TableData, open_table, read_table
 
 __all__ = [
     "NAMES",
@@ -15,17 +12,11 @@ __all__ = [
     "ClassStatistics",
     "Covariance",
     "Dataset",
-    "Dense",
-    "Diagonal",
-    "Factor",
     "GaussianMixture",
-    "Isotropic",
     "MixtureStatistics",
-    "PatchMoments",
     "Preprocessing",
     "RowInspection",
-    "StatisticsAccumulator",
-    "Table",
+    "TableData",
     "UnitSphere",
     "as_images",
     "inspect_rows",

@@ -9,26 +9,129 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.data.covariances import Covariance, as_covariance
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, IntArray, as_count, as_floats, frozen
+from notsodeep.validation import Array, IntArray, as_count, as_floats, as_number, frozen, squared_norms
 
 Seed = int | np.random.Generator
+
+# Rounding in a matrix product such as A @ A.T leaves asymmetries and negative eigenvalues of order p eps.
+_ROUNDING = 1e-10
 
 # The papers place the mean of class a on coordinate 8a.
 _PAPER_STRIDE = 8
 
 
+@dataclass(frozen=True, eq=False)
+class Covariance:
+    """A covariance C = diag(variances) + L Lᵀ: p numbers for a diagonal, p r for a factor L of r columns.
+
+    Attributes:
+        variances: the diagonal part, shape (p,).
+        factor: L, shape (p, r); r is 0 for a diagonal covariance.
+    """
+
+    variances: Array
+    factor: Array
+
+    @classmethod
+    def of_variances(cls, variances: ArrayLike) -> Covariance:
+        """Construct the diagonal covariance with these variances."""
+        values = as_floats(variances, "The diagonal of a covariance", ndim=1)
+        if values.size == 0 or values.min() < 0:
+            raise InputError("The diagonal of a covariance holds variances: at least one, none negative.")
+        return cls(frozen(values), np.zeros((len(values), 0)))
+
+    @classmethod
+    def of_factor(cls, factor: ArrayLike) -> Covariance:
+        """Construct C = L Lᵀ from L of p rows; its number of columns may be far smaller than p."""
+        values = as_floats(factor, "The factor L of a covariance", ndim=2)
+        if values.size == 0:
+            raise InputError(f"The factor L of a covariance is empty (shape {values.shape}).")
+        return cls(np.zeros(len(values)), frozen(values))
+
+    @classmethod
+    def of_matrix(cls, matrix: ArrayLike) -> Covariance:
+        """Factor a symmetric positive semi-definite matrix: Cholesky, or its eigenvectors where it is singular."""
+        values = as_floats(matrix, "A covariance matrix", ndim=2)
+        if values.shape[0] != values.shape[1] or values.size == 0:
+            raise InputError(f"A covariance matrix must be square; got shape {values.shape}.")
+        asymmetry = np.abs(values - values.T).max()
+        if asymmetry > _ROUNDING * np.abs(values).max():
+            raise InputError(
+                f"A covariance matrix must be symmetric; two mirrored entries differ by {asymmetry:.3g}. "
+                "If that is rounding, give (C + C.T) / 2."
+            )
+        symmetric = (values + values.T) / 2
+        try:
+            return cls.of_factor(np.linalg.cholesky(symmetric))
+        except np.linalg.LinAlgError:
+            spectrum, vectors = np.linalg.eigh(symmetric)
+        if spectrum[0] < -_ROUNDING * max(spectrum[-1], 0.0):
+            raise InputError(
+                f"A covariance matrix must be positive semi-definite; its smallest eigenvalue is {spectrum[0]:.3g}."
+            )
+        return cls.of_factor(vectors * np.sqrt(np.maximum(spectrum, 0.0)))
+
+    @property
+    def dimension(self) -> int:
+        """The number p of rows and columns."""
+        return len(self.variances)
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether C is given by its diagonal alone."""
+        return bool(self.factor.shape[1] == 0)
+
+    def diagonal(self) -> Array:
+        """Return the p diagonal entries of C."""
+        return self.variances + squared_norms(self.factor)
+
+    def to_dense(self) -> Array:
+        """Return C as a p × p array."""
+        return np.diag(self.variances) + self.factor @ self.factor.T
+
+    def __matmul__(self, block: Array) -> Array:
+        return self.variances[:, None] * block + self.factor @ (self.factor.T @ block)
+
+    def trace_product(self, other: Covariance) -> float:
+        """Return tr(C C'); the part of two factors is ||L'ᵀ L||_F², which cannot be negative."""
+        mixed = self.variances @ other.diagonal() + other.variances @ squared_norms(self.factor)
+        return float(mixed + np.sum((other.factor.T @ self.factor) ** 2))
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """Draw n independent vectors from N(0, C), in rows."""
+        if self.is_diagonal:
+            return rng.standard_normal((n, self.dimension)) * np.sqrt(self.variances)
+        return rng.standard_normal((n, self.factor.shape[1])) @ self.factor.T
+
+
+def as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
+    """Convert a number, a vector, a matrix or a `Covariance` to a covariance in `dimension` dimensions."""
+    if isinstance(value, Covariance):
+        covariance = value
+    elif np.ndim(value) == 0:
+        variance = as_number(float(as_floats(value, "A covariance", ndim=0)), "An isotropic covariance")
+        covariance = Covariance.of_variances(np.full(dimension, variance))
+    else:
+        covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
+    if covariance.dimension != dimension:
+        raise InputError(
+            f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
+            "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
+        )
+    return covariance
+
+
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class GaussianMixture(Shown):
-    """K classes, x ~ N(μ_a/√p, C_a/p) in class a: docs/theory.md (4.1).
+    """A Gaussian mixture of K classes, x ~ N(μ_a/√p, C_a/p) in class a: docs/theory.md (4.1).
 
     Args:
         means: the μ_a in rows, shape (K, p).
         covariances: one C_a per class: a number (a multiple of the identity), p variances (a diagonal),
-            a p × p matrix, or `Factor(L)` for C_a = L Lᵀ. A lone number serves all classes.
-        weights: relative class weights, divided by their sum; equal when left out.
+            a p × p matrix, or `Covariance.of_factor(L)` for C_a = L Lᵀ. One number applies to all classes.
+        weights: relative class weights, divided by their sum; equal if None.
     """
 
     means: Array
@@ -50,7 +153,7 @@ class GaussianMixture(Shown):
 
     @classmethod
     def paper(cls, p: int, classes: int = 2, mean: float = 8.0, gap: float = 8.0) -> GaussianMixture:
-        """The papers' mixture: μ_a = mean · e_{8a}, C_a = (1 + gap · a/√p) I, a = 0 … K-1, equal weights."""
+        """Construct the papers' mixture: μ_a = mean · e_{8a}, C_a = (1 + gap · a/√p) I, a = 0 … K-1, equal weights."""
         p, classes = as_count(p, "p"), as_count(classes, "classes")
         if p <= _PAPER_STRIDE * (classes - 1):
             raise InputError(
@@ -77,23 +180,23 @@ class GaussianMixture(Shown):
         return np.asarray(self.means @ self.means.T)
 
     def trace(self, a: int) -> float:
-        """The trace tr C_a."""
-        return self.covariances[a].trace()
+        """Return tr C_a."""
+        return float(self.covariances[a].diagonal().sum())
 
     def trace_product(self, a: int, b: int) -> float:
-        """The trace tr(C_a C_b), at the cost of the cheaper of the two representations."""
+        """Return tr(C_a C_b)."""
         return self.covariances[a].trace_product(self.covariances[b])
 
     def class_sizes(self, n: int) -> IntArray:
-        """How many of n samples each class gets: see `largest_remainder`."""
+        """Return the number of samples of each class among n: see `largest_remainder`."""
         return largest_remainder(self.weights, as_count(n, "n"))
 
     def sample(self, n: int, seed: Seed = 0, *, shuffled: bool = False) -> tuple[Array, IntArray]:
-        """Draw n samples, in rows, and give their classes 0 … K-1.
+        """Draw n samples, in rows, with their classes 0 … K-1.
 
         The class sizes are not random: each class gets its share n·w_a, rounded by largest remainder, so that
-        the theory's n_a/n are the weights up to 1/n. Rows stand class by class (the kernels then show their
-        blocks) unless `shuffled`; shuffling moves whole samples and changes none of them.
+        the theory's n_a/n are the weights up to 1/n. Rows are sorted by class, so that kernels show their blocks,
+        unless `shuffled`.
         """
         rng = np.random.default_rng(seed)
         sizes = self.class_sizes(n)
@@ -108,7 +211,7 @@ class GaussianMixture(Shown):
             "classes": self.classes,
             "p": self.p,
             "weights": self.weights,
-            "covariances": [type(one).__name__ for one in self.covariances],
+            "traces": [self.trace(a) for a in range(self.classes)],
         }
 
 
@@ -128,7 +231,7 @@ class UnitSphere:
 
 
 def largest_remainder(weights: Array, n: int) -> IntArray:
-    """Whole shares of n: n·w_a rounded down, the rest to the largest fractions, ties to the first.
+    """Split n by weights into whole numbers: n·w_a rounded down, the rest to the largest fractions, ties to the first.
 
     Fractions are compared to 1e-9, or else rounding in the weights would decide between equal classes.
     """
@@ -145,7 +248,7 @@ def _covariances(values: Any, classes: int, dimension: int) -> tuple[Covariance,
     shared = isinstance(values, int | float | np.number | np.ndarray) and np.ndim(values) == 0
     each = [values] * classes if shared else list(values)
     if len(each) != classes:
-        raise InputError(f"{len(each)} covariances came for {classes} means; give one covariance per class.")
+        raise InputError(f"Got {len(each)} covariances for {classes} means; give one covariance per class.")
     return tuple(as_covariance(value, dimension) for value in each)
 
 
@@ -154,7 +257,7 @@ def _weights(values: ArrayLike | None, classes: int) -> Array:
         return np.full(classes, 1.0 / classes)
     weights = as_floats(values, "weights", ndim=1)
     if len(weights) != classes:
-        raise InputError(f"{len(weights)} weights came for {classes} means; give one weight per class.")
+        raise InputError(f"Got {len(weights)} weights for {classes} means; give one weight per class.")
     if weights.min() < 0 or weights.sum() <= 0:
-        raise InputError(f"weights must not be negative and not all zero; they came as {weights.tolist()}.")
+        raise InputError(f"weights must not be negative and not all zero; got {weights.tolist()}.")
     return np.asarray(weights / weights.sum())

@@ -1,4 +1,4 @@
-"""Centring and scaling, learnt from the training part and applied to every part."""
+"""Inspect samples, and centre and scale them with numbers learnt from the training part."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.data.row_inspection import inspect_rows
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, as_rows, frozen, one_of, root_mean_square_norm
 
-Norm = Literal["mean_square", "mean"]
 # A column whose spread is below this share of its largest entry is constant up to rounding.
 _CONSTANT = 1e-12
 Scale = Literal["auto", "none", "center", "standard", "unit"]
@@ -25,15 +23,117 @@ _DONE = {
     "unit": "each scaled to norm 1",
 }
 
+# Norms within this factor of 1 are near 1: the scalars of the kernels hardly notice.
+_NORM_FACTOR = 3.0
+# A mean row longer than this share of a typical row makes the cosine of typical pairs more than its square, 0.09.
+_COMMON = 0.3
+# Above this share of a typical row the cosines are above 0.8: rows are nearly parallel.
+_PARALLEL = 0.9
+# Where fewer columns than this have nearly all of the variance, and there are many, they decide all distances.
+_FEW, _MANY = 3.0, 6
+# A column with more than this share of the variance decides nearly all distances: most likely it has another unit.
+_ALONE = 0.9
+
+
+@dataclass(frozen=True)
+class RowInspection:
+    """Properties of samples that matter for kernels.
+
+    Attributes:
+        norm: the root mean square of their norms.
+        common: norm of the mean row, relative to `norm`: near 1 the rows are nearly parallel.
+        constant: number of columns that do not vary.
+        effective: number of columns that have nearly all of the variance, (Σ v)²/Σ v² of the variances v.
+        columns: number of columns.
+        widest: number of the column with the largest variance, from 1 on.
+        widest_share: its share of the variance.
+    """
+
+    norm: float
+    common: float
+    constant: int
+    effective: float
+    columns: int
+    widest: int
+    widest_share: float
+
+    @property
+    def has_one_wide_column(self) -> bool:
+        """Whether one of several columns has nearly all of the variance."""
+        return self.widest_share > _ALONE and self.columns - self.constant > 1
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a few of many columns decide all distances."""
+        return self.has_one_wide_column or (self.effective < _FEW and self.columns >= _MANY)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What is unusual about the rows, each as a part of a sentence."""
+        unusual = []
+        if not 1.0 / _NORM_FACTOR < self.norm < _NORM_FACTOR:
+            unusual.append(f"their norm is {self.norm:.3g} instead of about 1")
+        if self.common > _PARALLEL:
+            unusual.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
+        elif self.common > _COMMON:
+            unusual.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
+        if self.has_one_wide_column:
+            unusual.append(f"column {self.widest} has {self.widest_share:.1%} of the variance")
+        elif self.is_narrow:
+            unusual.append(
+                f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
+            )
+        return tuple(unusual)
+
+    @property
+    def advice(self) -> str:
+        """A sentence on what is unusual and which scaling helps; empty if nothing is unusual."""
+        unusual = self.findings
+        if not unusual:
+            return ""
+        remedy = (
+            "scale 'standard' gives every column the same weight"
+            if self.is_narrow
+            else "scale 'auto' centres them and brings them to norm 1"
+        )
+        return f"The rows are unusual: {', '.join(unusual)}; {remedy}."
+
+    @property
+    def summary(self) -> str:
+        """Norm, mean and constant columns in a few words."""
+        constant = f", {self.constant} of {self.columns} columns constant" if self.constant else ""
+        return f"norm {self.norm:.3g}, {self.common:.0%} of it their mean{constant}"
+
+
+def inspect_rows(X: ArrayLike) -> RowInspection:
+    """Measure the norm and the mean of samples in rows (n, p), and find columns that are constant or dominate."""
+    rows = as_rows(X)
+    norm = root_mean_square_norm(rows)
+    mean = rows.mean(axis=0)
+    variances = np.square(rows - mean).mean(axis=0)
+    constant = variances <= np.square(1e-12 * np.abs(rows).max(axis=0))
+    # Shares of the variance, not variances: the squares of these may overflow.
+    shares = np.where(constant, 0.0, variances)
+    shares = shares / (shares.sum() or 1.0)
+    squares = float(np.square(shares).sum())
+    return RowInspection(
+        norm,
+        float(np.linalg.norm(mean)) / norm if norm else 0.0,
+        int(np.count_nonzero(constant)),
+        1.0 / squares if squares else 0.0,
+        rows.shape[1],
+        int(shares.argmax()) + 1,
+        float(shares.max()),
+    )
+
 
 @dataclass(frozen=True, eq=False)
 class Preprocessing:
-    """x ↦ (x - shift) · scale; with one scalar for all features, angles between centred samples are kept.
+    """The map x ↦ (x - shift) · scale; with one scale for all features it keeps angles between centred samples.
 
     Attributes:
         shift: the mean of the training samples, or zeros.
-        scale: brings the training samples to mean squared norm 1, or mean norm 1; one number for each column where
-            columns are scaled apart.
+        scale: one number, or one for each column.
         unit: whether each sample is then divided by its own norm.
     """
 
@@ -43,11 +143,11 @@ class Preprocessing:
 
     @classmethod
     def named(cls, how: str, X_train: ArrayLike) -> Preprocessing:
-        """The scaling of this name, learnt from the training samples.
+        """Learn the scaling with this name from the training samples.
 
         Args:
-            how: "auto" (centre, one number to mean squared norm 1: that of `fit`; "standard" where one column has
-                nearly all of the variance), "none", "center" (subtract the mean), "standard" (centre, each column to
+            how: "auto" (centre, one scale to mean squared norm 1, as in `fit`; "standard" if one column has nearly all
+                of the variance), "none", "center" (subtract the mean), "standard" (centre, each column to
                 the same variance, mean squared norm 1; columns that do not vary become zero) or "unit" (each sample to
                 norm 1).
             X_train: the training samples, in rows.
@@ -62,36 +162,34 @@ class Preprocessing:
             spread = samples.std(axis=0)
             varies = spread > _CONSTANT * np.abs(samples).max(axis=0)
             if not varies.any():
-                raise InputError("No column of the samples varies: nothing is left to scale. Check the file.")
+                raise InputError("No column of the samples varies, so nothing can be scaled. Check the file.")
             scale = np.where(varies, 1.0 / np.where(varies, spread, 1.0), 0.0) / np.sqrt(varies.sum())
             return cls(frozen(mean), frozen(scale))
         return cls(frozen(mean if how == "center" else nothing), 1.0, unit=how == "unit")
 
     @staticmethod
     def words(how: str) -> str:
-        """What the scaling of this name does to rows, as the end of a sentence."""
+        """Describe what the scaling with this name does to rows, as the end of a sentence."""
         return _DONE[how]
 
     @staticmethod
     def note(how: str, X_train: ArrayLike) -> str:
-        """What the scaling of this name does to these samples, and how they came, in a sentence."""
+        """Describe in a sentence what the scaling with this name does to these samples."""
         seen = inspect_rows(X_train)
         chosen, why = how, ""
         if how == "auto" and seen.has_one_wide_column:
             chosen = "standard"
             why = f" as 'standard', because column {seen.widest} has {seen.widest_share:.1%} of the variance"
-        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; as they came: {seen.summary})."
+        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {seen.summary})."
 
     @classmethod
-    def fit(cls, X_train: ArrayLike, *, centre: bool = True, norm: Norm = "mean_square") -> Preprocessing:
-        """Learn shift and scale from the training part; what is tested later must not be part of it.
+    def fit(cls, X_train: ArrayLike, *, centre: bool = True) -> Preprocessing:
+        """Learn a shift and one scale from the training samples, so that the mean of ||x||² is 1 and τ0 ≈ 1.
 
         Args:
             X_train: the training samples, in rows.
             centre: subtract the training mean. The equivalents of docs/theory.md (4.7) expect it.
-            norm: "mean_square" makes the mean of ||x||² one (so that τ0 ≈ 1), "mean" the mean of ||x||.
         """
-        one_of(norm, get_args(Norm), "norm")
         samples = as_rows(X_train)
         mean = samples.mean(axis=0)
         shift = mean if centre else np.zeros_like(mean)
@@ -99,23 +197,19 @@ class Preprocessing:
         typical = root_mean_square_norm(samples, mean=mean)
         if typical == 0.0:
             raise InputError(
-                "The training samples are all equal (or all zero): nothing is left to scale. "
-                "Check that the features were read rightly and that more than one sample was given."
+                "The training samples are all equal (or all zero) and cannot be scaled. "
+                "Check the features, and give more than one sample."
             )
-        if norm == "mean":
-            typical = float(np.linalg.norm(samples, axis=1).mean())
         return cls(frozen(shift), 1.0 / typical)
 
     def apply(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
-        """The samples in rows, shifted and scaled; float32 stays float32, everything else becomes float64."""
+        """Shift and scale samples in rows; float32 stays float32, everything else becomes float64."""
         samples = as_rows(X, columns=len(self.shift))
         dtype = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         scaled = (samples - self.shift) * self.scale
         if self.unit:
             norms = np.linalg.norm(scaled, axis=1, keepdims=True)
             if not norms.all():
-                raise InputError(
-                    f"Row {int(np.argmin(norms)) + 1} is zero and has no direction: it cannot be scaled to norm 1."
-                )
+                raise InputError(f"Row {int(np.argmin(norms)) + 1} is zero and cannot be scaled to norm 1.")
             scaled = scaled / norms
         return scaled.astype(dtype, copy=False)

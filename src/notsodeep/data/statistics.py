@@ -1,14 +1,7 @@
 """The statistics of a mixture that its kernels depend on: τ0, t, T and ψ of docs/theory.md (4.2)–(4.4).
 
-Exact from a `GaussianMixture`, or estimated from labelled samples alone, at once or chunk by chunk:
-
-    stats = MixtureStatistics.of(mixture, X, y)
-    stats = MixtureStatistics.estimate(X, y)
-
-    accumulator = StatisticsAccumulator(p, classes)       # one pass over chunks
-    for X, y in chunks:
-        accumulator.update(X, y)
-    stats = accumulator.finish().for_rows(chunks)         # ψ: a second, light pass
+Exact from a `GaussianMixture` (`MixtureStatistics.of`), or estimated from labelled samples alone, at once (`.estimate`)
+or chunk by chunk (`.of_chunks`).
 
 In the units of the data, Σ_a = C_a/p is the covariance of x in class a, so that τ0² = Σ (n_a/n) tr Σ_a,
 t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
@@ -23,20 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.data.class_moments import (
-    ClassMoments,
-    ScatterMoments,
-    class_moments,
-    covariance_product,
-    covariance_square,
-)
+from notsodeep.data.class_moments import ClassMoments, covariance_product, covariance_square
 from notsodeep.data.mixtures import GaussianMixture
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.validation import (
     Array,
     IntArray,
-    as_count,
     as_labels,
     as_rows,
     frozen,
@@ -53,7 +39,7 @@ _NO_VARIANCE = 1e-26
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ClassStatistics(Shown):
-    """What is known of the classes, without the samples themselves.
+    """Statistics of the classes of a mixture, without those of single samples.
 
     Attributes:
         tau0: τ0, the root of the mean variance tr C°/p.
@@ -62,7 +48,7 @@ class ClassStatistics(Shown):
             and therefore not forced to be.
         sizes: n_a, shape (K,).
         p: the dimension of the data.
-        classes_: the labels the classes had, sorted; code a stands for `classes_[a]`.
+        classes_: the sorted labels of the classes; code a is the class `classes_[a]`.
         means: E x in class a, that is μ_a/√p, exact or estimated, shape (K, p).
         traces: tr Σ_a = tr C_a/p, exact or estimated, shape (K,).
         exact: whether means and traces are the true ones.
@@ -80,7 +66,7 @@ class ClassStatistics(Shown):
 
     @classmethod
     def of_mixture(cls, mixture: GaussianMixture, sizes: ArrayLike) -> ClassStatistics:
-        """Exact, for class sizes n_a; no data needed."""
+        """Compute exact statistics from a mixture and the class sizes n_a, without data."""
         counts = _checked_sizes(sizes, mixture.classes)
         every = range(mixture.classes)
         return _class_statistics(
@@ -117,22 +103,6 @@ class ClassStatistics(Shown):
         n = self.sizes[codes]
         return np.asarray(n / (n - 2) * (n / (n - 1) * squares - self.traces[codes]))
 
-    def for_rows(self, chunks: Iterable[tuple[ArrayLike, ArrayLike]]) -> MixtureStatistics:
-        """These statistics with labels and ψ of all samples, in the order in which the chunks come."""
-        labels, psi = [], []
-        for X, y in chunks:
-            samples = as_rows(X, columns=self.p)
-            labels.append(label_codes(y, self.classes_, len(samples)))
-            psi.append(self._psi(samples, labels[-1]))
-        codes = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
-        counts = np.bincount(codes, minlength=len(self.sizes))
-        if not np.array_equal(counts, self.sizes):
-            raise InputError(
-                f"The chunks hold {counts.tolist()} samples per class where the statistics were made from "
-                f"{self.sizes.tolist()}; go through the same samples both times."
-            )
-        return self._with_rows(codes, np.concatenate(psi))
-
     def _with_rows(self, codes: IntArray, psi: Array) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
         return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
@@ -151,7 +121,7 @@ class ClassStatistics(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MixtureStatistics(ClassStatistics):
-    """`ClassStatistics` together with what belongs to each sample.
+    """Statistics of a mixture together with the label and ψ of every sample.
 
     Attributes:
         labels: the class of each sample as a code 0 … K-1, shape (n,): J of the theory without its zeros.
@@ -163,7 +133,7 @@ class MixtureStatistics(ClassStatistics):
 
     @classmethod
     def of(cls, mixture: GaussianMixture, X: ArrayLike, y: ArrayLike) -> MixtureStatistics:
-        """Exact: traces, products and means of the mixture itself; y holds its classes 0 … K-1."""
+        """Compute exact statistics from the mixture that X was drawn from; y holds its classes 0 … K-1."""
         samples = as_rows(X, columns=mixture.p)
         codes = label_codes(y, np.arange(mixture.classes), len(samples))
         sizes = np.bincount(codes, minlength=mixture.classes)
@@ -172,67 +142,54 @@ class MixtureStatistics(ClassStatistics):
 
     @classmethod
     def estimate(cls, X: ArrayLike, y: ArrayLike | None = None) -> MixtureStatistics:
-        """From labelled samples alone: τ0², t and T without bias for any p/n, and ψ by leave-one-out.
+        """Estimate the statistics from labelled samples: τ0², t and T without bias for any p/n, ψ by leave-one-out.
 
-        `y=None` says on purpose that all samples are of one class. Each class needs four samples. Of each
-        class the smaller of its samples and its p × p scatter matrix is used: the cost is O(n² p) for classes
+        With `y=None` all samples belong to one class. Each class needs four samples. The cost is O(n² p) for classes
         smaller than p, O(n p²) for larger ones, and the memory that of the data.
         """
         samples = as_rows(X)
         classes, codes = _coded(y, len(samples))
         _refuse_small_classes(np.bincount(codes), classes)
-        moments = [class_moments(samples[codes == a]) for a in range(len(classes))]
+        moments = [ClassMoments.of(samples[codes == a]) for a in range(len(classes))]
         known = _estimated(moments, classes)
         return known._with_rows(codes, known._psi(samples, codes))
+
+    @classmethod
+    def of_chunks(
+        cls, chunks: Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]], p: int, classes: ArrayLike
+    ) -> MixtureStatistics:
+        """Estimate the statistics of data that are read in chunks; up to rounding, those of all data at once.
+
+        Keeps at most a p × p matrix per class. ψ_i needs the class means of all data, hence a second pass, of O(np)
+        operations.
+
+        Args:
+            chunks: called twice; each call iterates over the samples and labels of all chunks.
+            p: the dimension of the data.
+            classes: every label that occurs in the data.
+        """
+        names = np.unique(as_labels(classes, None, "classes"))
+        if names.size == 0:
+            raise InputError("classes is empty: list every label that occurs in the data.")
+        moments: dict[int, ClassMoments] = {}
+        labels: list[IntArray] = []
+        for X, y in chunks():
+            samples = as_rows(X, columns=p)
+            codes = label_codes(y, names, len(samples))
+            labels.append(codes)
+            for a in np.unique(codes).tolist():
+                found = ClassMoments.of(samples[codes == a])
+                moments[a] = moments[a].merge(found) if a in moments else found
+        every = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
+        _refuse_small_classes(np.bincount(every, minlength=len(names)), names)
+        known = _estimated([moments[a] for a in range(len(names))], names)
+        psi = [known._psi(as_rows(X), codes) for (X, _), codes in zip(chunks(), labels, strict=True)]
+        return known._with_rows(every, np.concatenate(psi))
 
     @property
     def one_hot(self) -> Array:
         """The indicators J of the classes, 0 or 1, shape (n, K)."""
         return np.asarray(np.eye(len(self.sizes))[self.labels])
-
-
-class StatisticsAccumulator:
-    """Statistics of data that come in chunks: one pass, the numbers (to rounding) of all data at once.
-
-    Keeps a p × p matrix per class. Accumulators of different parts of the data merge in any order.
-
-    Args:
-        p: the dimension of the data.
-        classes: every label that will come.
-    """
-
-    def __init__(self, p: int, classes: Sequence[Any] | NDArray[Any]) -> None:
-        self.p = as_count(p, "p")
-        self.classes_ = np.unique(as_labels(classes, len(classes), "classes"))
-        if self.classes_.size == 0:
-            raise InputError("classes is empty: name every label that will come.")
-        self._moments = [ScatterMoments.empty(self.p) for _ in self.classes_]
-
-    def update(self, X: ArrayLike, y: ArrayLike) -> None:
-        """Take in one chunk."""
-        samples = as_rows(X, columns=self.p)
-        codes = label_codes(y, self.classes_, len(samples))
-        for a in np.unique(codes):
-            self._moments[a] = self._moments[a].merge(ScatterMoments.of(samples[codes == a]))
-
-    def merge(self, other: StatisticsAccumulator) -> StatisticsAccumulator:
-        """A new accumulator that has seen the chunks of both."""
-        if self.p != other.p or not np.array_equal(self.classes_, other.classes_):
-            raise InputError(
-                f"Two accumulators merge when p and classes agree; here p is {self.p} and {other.p}, "
-                f"the classes {self.classes_.tolist()} and {other.classes_.tolist()}."
-            )
-        merged = StatisticsAccumulator(self.p, self.classes_)
-        merged._moments = [mine.merge(its) for mine, its in zip(self._moments, other._moments, strict=True)]
-        return merged
-
-    def finish(self) -> ClassStatistics:
-        """The statistics of the classes; `.for_rows(chunks)` on them gives ψ.
-
-        ψ_i needs the class mean of all data, known only now: a second pass, but of O(np) operations.
-        """
-        _refuse_small_classes(np.array([m.count for m in self._moments]), self.classes_)
-        return _estimated(self._moments, self.classes_)
 
 
 def _class_statistics(
@@ -287,8 +244,8 @@ def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
     classes, codes = np.unique(as_labels(y, n), return_inverse=True)
     if len(classes) < 2:
         raise InputError(
-            f"y holds the one class {classes[0]!r}; a mixture needs two or more. "
-            "To treat all samples as one class on purpose, leave y out."
+            f"y holds only the class {classes[0]!r}; a mixture needs two or more. "
+            "To treat all samples as one class, leave y out."
         )
     return classes, codes.astype(np.intp)
 
@@ -316,5 +273,5 @@ def _refuse_constant_classes(totals: Array, moments: Sequence[ClassMoments], cla
     if constant.any():
         raise InputError(
             f"All samples of class {classes[constant][0]!r} are equal: no variance, hence no statistics. "
-            "Check that the features were read rightly, or drop the class."
+            "Check the features, or drop the class."
         )

@@ -6,33 +6,25 @@
 Where a family cannot match, `exact` is false and `explain` says why and what to try.
 """
 
-from notsodeep.designs.closed_forms import SphereDesign, sphere_design
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.distances import TwinDistances, twin_distances
-from notsodeep.designs.evidence import Distance, HeldOut
-from notsodeep.designs.families import NetworkFamily, Solution, Task
+from notsodeep.designs.evidence import HeldOut
+from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
 from notsodeep.designs.injected import InjectedFamily
-from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Curve, Design
-from notsodeep.designs.stored_values import activation_from_dict, activation_to_dict
+from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Design
 
 __all__ = [
     "FAMILIES",
     "FORMAT",
     "INJECTED_IN_WORDS",
     "KERNELS",
-    "Curve",
     "Design",
-    "Distance",
+    "DesignTask",
+    "FamilySolution",
     "HeldOut",
     "InjectedFamily",
     "NetworkFamily",
-    "Solution",
-    "SphereDesign",
-    "Task",
     "TwinDistances",
-    "activation_from_dict",
-    "activation_to_dict",
     "design",
-    "sphere_design",
     "twin_distances",
 ]

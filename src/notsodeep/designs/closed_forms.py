@@ -1,67 +1,57 @@
-"""Designs in closed form, for mixtures and for the unit sphere.
+"""Designs in closed form.
 
 An odd layer sets the ratio of the second-order equations, one layer carries the rest. With order 2 in one layer only,
 all four equations become explicit (docs/designs.md, "Closed forms"): the odd layer before it must have
 S'/M_1² = √(norm/trace) up to a factor of the depth, which is a quadratic equation in its odd weight; the carrying layer
 then has known shares at orders 1 and 2, and what is left of its energy is odd.
-
-On the unit sphere one quadratic layer, not centred, is enough: docs/theory.md (8.8) and (8.9).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import optimize
 
-from notsodeep.designs.matching_equations import Candidate, Equations, Layer, LayerKind
-from notsodeep.display import Shown
-from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients
-from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import activation
-from notsodeep.models import DEQ, Explicit
-from notsodeep.validation import one_of
+from notsodeep.designs.matching_equations import Equations, LayerKind, UnitLayer, UnitNetwork
 
 # Exact networks of so many layers of one kind.
-ClosedForms = Callable[[Equations, LayerKind, int], Iterator[Candidate]]
+ClosedForms = Callable[[Equations, LayerKind, int], Iterator[UnitNetwork]]
 # Rounding may leave a share a little above one.
 _ROUNDING = 1e-12
 
 
-def hard_tanh_layer(equations: Equations, kind: LayerKind, layers: int) -> Iterator[Candidate]:
+def hard_tanh_layer(equations: Equations, kind: LayerKind, layers: int) -> Iterator[UnitNetwork]:
     """One hard-tanh layer for an odd target, docs/theory.md (7.4): one scalar root in k = c/τ0.
 
     The quotient of diagonal and order 1 falls from infinity (tangent) or π/2 (conjugate) to 1 as the clip moves out.
     """
     if not equations.is_odd or equations.linear <= 0.0:
         return
-    wanted, paths = equations.diagonal / equations.linear, 2.0 if equations.tangent else 1.0
+    target, paths = equations.diagonal / equations.linear, 2.0 if equations.tangent else 1.0
 
-    def layer_at(log_knot: float) -> Layer:
+    def layer_at(log_knot: float) -> UnitLayer:
         return kind.from_coordinates([math.exp(log_knot)], True)
 
     def excess(log_knot: float) -> float:
         layer = layer_at(log_knot)
         energy = 1.0 + layer.roughness if equations.tangent else 1.0
-        return energy / (paths * layer.slope2) - wanted
+        return energy / (paths * layer.slope2) - target
 
     low, high = (math.log(bound) for bound in kind.bounds[0])
     if excess(low) >= 0.0 and excess(high) <= 0.0:
-        found = layer_at(optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
-    elif abs(excess(high)) <= 1e-11 * wanted:
+        layer = layer_at(optimize.brentq(excess, low, high, xtol=1e-15, rtol=1e-15))
+    elif abs(excess(high)) <= 1e-11 * target:
         # Beyond the last clip the layer is linear to all digits.
-        found = layer_at(high)
+        layer = layer_at(high)
     else:
         # Before the first clip it is a sign function, which has too little at order 1.
         return
-    yield Candidate(kind, (found,), equations.linear / (paths * found.slope2))
+    yield UnitNetwork(kind, (layer,), equations.linear / (paths * layer.slope2))
 
 
-def leaky_relu_layers(equations: Equations, kind: LayerKind, layers: int) -> Iterator[Candidate]:
+def leaky_relu_layers(equations: Equations, kind: LayerKind, layers: int) -> Iterator[UnitNetwork]:
     """One or two Leaky-ReLU layers for the conjugate kernel, docs/theory.md (7.6) with r_1 = 1.
 
     One layer has its linear share from the linear equation. With two, linear and (norm - trace) leave one unknown,
@@ -73,7 +63,7 @@ def leaky_relu_layers(equations: Equations, kind: LayerKind, layers: int) -> Ite
     if layers == 1:
         share = min(linear, 1.0)
         only = kind.layer(math.sqrt(share), math.sqrt(1.0 - share), 0.0, ())
-        yield Candidate(kind, (only,), equations.diagonal)
+        yield UnitNetwork(kind, (only,), equations.diagonal)
         return
     second = kind.basis(()).even_second
     for root in np.roots([-second, second * linear, second - (norm - trace), -second * linear]):
@@ -82,11 +72,11 @@ def leaky_relu_layers(equations: Equations, kind: LayerKind, layers: int) -> Ite
             continue
         share = min(max(share, linear), 1.0)
         shares = (share, min(linear / share, 1.0))
-        found = tuple(kind.layer(math.sqrt(x), math.sqrt(1.0 - x), 0.0, ()) for x in shares)
-        yield Candidate(kind, found, equations.diagonal)
+        both = tuple(kind.layer(math.sqrt(x), math.sqrt(1.0 - x), 0.0, ()) for x in shares)
+        yield UnitNetwork(kind, both, equations.diagonal)
 
 
-def one_curved_layer(equations: Equations, kind: LayerKind, layers: int) -> Iterator[Candidate]:
+def one_curved_layer(equations: Equations, kind: LayerKind, layers: int) -> Iterator[UnitNetwork]:
     """Networks with order 2 in one layer: the only one, the last of two, or the middle of three; the others are odd.
 
     For the tangent kernel order 2 in the middle of three layers has the DEQ's own ratio 1/3 of norm to trace without
@@ -99,11 +89,15 @@ def one_curved_layer(equations: Equations, kind: LayerKind, layers: int) -> Iter
         linear2 = equations.linear / (paths[0] * linear)
         even2 = equations.trace / (paths[1] * linear**2 * kind.basis(()).even_second)
         if linear2 + even2 == 0.0:
-            # Neither order 1 nor order 2, a multiple of the identity: there is nothing to carry.
+            # Neither order 1 nor order 2, a multiple of the identity: one purely odd layer has it.
+            if layers == 1:
+                only = kind.layer(0.0, 0.0, 1.0, ())
+                energy = equations.diagonal / (1.0 + only.roughness if equations.tangent else 1.0)
+                yield UnitNetwork(kind, (only,), energy)
             return
         if layers < 3:
             for last, energy in _last_layers(equations, kind, linear2, even2, tangent):
-                yield Candidate(kind, (*before, last), energy)
+                yield UnitNetwork(kind, (*before, last), energy)
             continue
         middle = kind.layer(math.sqrt(linear2), math.sqrt(even2), 0.0, ())
         if middle.slope2 > 0.0:
@@ -112,10 +106,10 @@ def one_curved_layer(equations: Equations, kind: LayerKind, layers: int) -> Iter
             carried = equations.trace / (paths[1] * (middle.curvature2 * linear**2))
         after = 1.0 + middle.roughness * tangent
         for last, energy in _last_layers(equations, kind, carried, 0.0, after):
-            yield Candidate(kind, (*before, middle, last), energy)
+            yield UnitNetwork(kind, (*before, middle, last), energy)
 
 
-def _layers_before(equations: Equations, kind: LayerKind, layers: int) -> Iterator[tuple[Layer, ...]]:
+def _layers_before(equations: Equations, kind: LayerKind, layers: int) -> Iterator[tuple[UnitLayer, ...]]:
     """What stands before the layer that carries order 2: nothing, or an odd layer.
 
     The odd layer has S' = M_1² √(norm/trace), times a factor of the depth for the tangent kernel.
@@ -142,7 +136,7 @@ def _last_layers(
     linear2: float,
     even2: float,
     tangent: float,
-) -> Iterator[tuple[Layer, float]]:
+) -> Iterator[tuple[UnitLayer, float]]:
     """Last layers with these energies at order 1 and in E, the rest odd and of either sign; with the output's energy.
 
     For the conjugate kernel the output's energy is the diagonal; for the tangent kernel it follows from
@@ -151,8 +145,8 @@ def _last_layers(
     carried, basis = linear2 + even2, kind.basis(())
     if equations.tangent:
         roughness = (linear2 + even2 * basis.even_roughness) / carried
-        wanted = equations.diagonal / carried + tangent * (basis.odd_roughness - roughness)
-        share = (1.0 + tangent * basis.odd_roughness) / wanted if wanted > 0.0 else math.inf
+        scaled = equations.diagonal / carried + tangent * (basis.odd_roughness - roughness)
+        share = (1.0 + tangent * basis.odd_roughness) / scaled if scaled > 0.0 else math.inf
     else:
         share = carried / equations.diagonal
     if share > 1.0 + _ROUNDING:
@@ -162,82 +156,3 @@ def _last_layers(
     odd = math.sqrt(1.0 - share)
     for sign in (1.0, -1.0) if odd > 0.0 else (1.0,):
         yield kind.layer(linear, even, sign * odd, ()), carried / share
-
-
-# --- the unit sphere --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, repr=False)
-class SphereDesign(Shown):
-    """One quadratic layer with the equivalent of a √2·ReLU DEQ on the sphere (HLD, Corollary 1).
-
-    Attributes:
-        network: the explicit network; its layer is not centred, which the sphere does not need.
-        model: the DEQ φ = √2 ReLU with σ_b² = 1 - σ_a².
-        target: α, β, μ of the DEQ's pre-activation kernel, docs/theory.md (8.5).
-        reached: the same of the network.
-    """
-
-    network: Explicit
-    model: DEQ
-    target: SphereCoefficients
-    reached: SphereCoefficients
-
-    @property
-    def residual(self) -> float:
-        """The largest relative residual of the three equations."""
-        pairs = [(getattr(self.target, name), getattr(self.reached, name)) for name in _EQUATIONS]
-        return float(max(abs(found - wanted) / abs(wanted) for wanted, found in pairs))
-
-    @property
-    def exact(self) -> bool:
-        """Whether the three equations hold to 1e-9."""
-        return self.residual <= 1e-9
-
-    def __str__(self) -> str:
-        rows = [f"one quadratic layer for the {self.target.kernel} of {self.model} on the sphere"]
-        rows.append(f"  layer 1: {self.network.layers[0]}")
-        for name in _EQUATIONS:
-            rows.append(f"  {name:10}{getattr(self.target, name):16.9g}{getattr(self.reached, name):16.9g}")
-        return "\n".join(rows)
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "exact": self.exact,
-            "residual": self.residual,
-            "network": self.network,
-            "model": self.model,
-        }
-
-
-_EQUATIONS = ("constant", "linear", "identity")
-
-
-def sphere_design(sigma_a2: float, d: int, kernel: str = "ck") -> SphereDesign:
-    """The quadratic layer a₂t² + a₁t + a₀ that has the DEQ's equivalent on the unit sphere of dimension d.
-
-    Args:
-        sigma_a2: variance of the recurrent weights; the input weights have 1 - sigma_a2.
-        d: dimension of the samples, all of norm 1.
-        kernel: "ck" for docs/theory.md (8.8), "ntk" for (8.9); of the DEQ it is the kernel of the pre-activations
-            that is matched, as in the paper.
-    """
-    one_of(kernel, ("ck", "ntk"), "kernel")
-    if not 0.0 < sigma_a2 < 1.0:
-        raise InputError(
-            f"sigma_a2 = {sigma_a2}: on the sphere σ_b² = 1 - σ_a², so it must lie between 0 and 1."
-        )
-    model = DEQ(activation("relu", amplitude=math.sqrt(2.0)), sigma_a2)
-    target = sphere_coefficients(model, d, f"{kernel}_preactivations")
-    # Paths from the weights to the output: (8.7) counts order 1 twice and order 2 three times.
-    first, second = (1.0, 1.0) if kernel == "ck" else (2.0, 3.0)
-    quadratic = math.sqrt(target.identity / (2.0 * second))
-    constant2 = target.constant - target.identity / d
-    if constant2 < 0.0:
-        raise InputError(
-            f"In dimension d = {d} the constant of the kernel, {target.constant:.4g}, is smaller than what a quadratic "
-            f"layer adds to it, {target.identity / d:.4g}. The equivalent needs a larger dimension."
-        )
-    coefficients = [math.sqrt(constant2) - quadratic, math.sqrt(target.linear / first), quadratic]
-    network = Explicit([activation("polynomial", coefficients=coefficients)])
-    return SphereDesign(network, model, target, sphere_coefficients(network, d, kernel))

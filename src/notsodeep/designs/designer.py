@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +12,15 @@ from numpy.typing import ArrayLike
 from notsodeep.designs.baselines import is_centred, plain_layers
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.evidence import HeldOut, split_samples
-from notsodeep.designs.families import NetworkFamily, Solution, Task
+from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
 from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
-from notsodeep.designs.layered import HardTanh, LayeredFamily, LeakyReLU, Polynomial, Quadratic
+from notsodeep.designs.layered import (
+    CubicLayers,
+    HardTanhLayers,
+    LayeredFamily,
+    LeakyReLULayers,
+    QuadraticLayers,
+)
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.error import kernel_distance
@@ -31,24 +37,24 @@ def _layered(kind: LayerKind, *depths: int, **options: Any) -> tuple[NetworkFami
     return tuple(LayeredFamily(kind, depth, **options) for depth in depths)
 
 
-# Every name has its families in order of depth. Among families of one depth "auto" tries those that stand first here
-# first: the cheaper activation. Polynomials grow without bound and are no network to train: tried last or, where they
-# match nothing, never.
+# The families of each name in order of depth. Among families of one depth "auto" tries the first listed here first, the
+# cheaper activation. Polynomials grow without bound and are no network to train: tried last or, where they match
+# nothing, never.
 FAMILIES: dict[str, tuple[NetworkFamily, ...]] = {
-    "hard_tanh": _layered(HardTanh(), 1, closed_forms=hard_tanh_layer),
-    "leaky_relu": _layered(LeakyReLU(), 1, 2, closed_forms=leaky_relu_layers),
-    "polynomial": _layered(Polynomial(), 1, 2, 3, last_resort=True),
-    "quadratic": _layered(Quadratic(), 2, in_auto=False),
+    "hard_tanh": _layered(HardTanhLayers(), 1, closed_forms=hard_tanh_layer),
+    "leaky_relu": _layered(LeakyReLULayers(), 1, 2, closed_forms=leaky_relu_layers),
+    "polynomial": _layered(CubicLayers(), 1, 2, 3, last_resort=True),
+    "quadratic": _layered(QuadraticLayers(), 2, in_auto=False),
     "injected": tuple(InjectedFamily(depth) for depth in (1, 2, 3)),
 }
 
 
-# Words that stand for a search over families.
+# Names of searches over several families.
 _SEARCHES = ("auto", "papers")
 # Relative distance of kernels below which a design is not replaced by a closer one that costs more. The kernel of a
 # random network of width m differs by about m^(-1/2) from its limit: this much at a width of a million.
 _CLOSE_ENOUGH = 1e-3
-# How many samples to fit to, unless told: an image costs as much as a thousand rows.
+# Default number of samples to fit to: an image costs as much as a thousand rows.
 _ROWS, _IMAGES = 150, 20
 
 
@@ -65,30 +71,30 @@ def design(
     infeasible: str = "return",
     progress: bool | Report = False,
 ) -> Design:
-    """The explicit network with the kernel of the model: its scalars, docs/theory.md (7.1) and (7.2), or (7.11).
+    """Design the explicit network with the kernel of a model: its scalars, docs/theory.md (7.1), (7.2), or (7.11).
 
     Args:
         model: a `DEQ` (it is centred first, except for family="injected"), an `Explicit` to be replaced by another, or
             a `ConvDEQ`, whose design is a `ConvExplicit`.
-        tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, of which the
+        tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, whose
             root mean square norm is taken; that of X if not given.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": an injected network has both.
         family: "auto" or "papers" for the simplest family that matches; a name: "hard_tanh", "leaky_relu",
             "polynomial", "quadratic", or "injected", the DEQ's own activation in one to three layers that see the
-            input again; or a `NetworkFamily` of one's own. A ConvDEQ has "injected", which "auto" takes.
+            input again; or your own `NetworkFamily`. A ConvDEQ has "injected", which "auto" takes.
         layers: number of hidden layers, for named families that come with several.
         X: rows or images on whose exact kernels an injected network is fitted; the other families take τ0 from them.
-        samples: how many of X to fit to; as many others tell how well it went. By default 150 rows or 20 images.
-        evidence: measure how close an injected network is on the samples that it was not fitted to, beside others; this
-            takes as long as the fit.
-        infeasible: "return" the best approximation, flagged, or "raise" where no exact design was found.
+        samples: number of samples of X to fit to; equally many others are held out. By default 150 rows or 20 images.
+        evidence: measure the kernel errors of an injected network on the held-out samples; this takes as long as the
+            fit.
+        infeasible: "return" the best approximation, or "raise" an error, where no family is exact.
         progress: True for a bar on stderr when it takes longer than two seconds.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
-    So does "auto"; but where no family or only polynomials meet the equations, it weighs an injected network of the
-    same depth against the best of them and returns the one whose kernels are closer around τ0; with infeasible="raise"
-    the polynomials. With X it judges by the exact kernels on rows: a papers' design that is within 0.1 % of the
+    "auto" does the same; but where no family or only polynomials meet the equations, it weighs an injected network of
+    the same depth against the best of them and returns the one whose kernels are closer around τ0 (with
+    infeasible="raise" the polynomials). With X it compares exact kernels on rows: a papers' design within 0.1 % of the
     model's, up to a factor, is returned as it is; otherwise the closer of it and an injected network of the same depth,
     which is fitted. `explain` has both distances and both costs.
 
@@ -108,28 +114,27 @@ def design(
     options = _options(family, layers, kernel, model)
     search = family in _SEARCHES
     centre = all(option.centres for option in options) or (search and not isinstance(model, ConvDEQ))
-    task = Task(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
+    task = DesignTask(model, _norm(model, X if tau0 is None else tau0), kernel, centre=centre)
     if search:
         options = [option for option in options if option.worth_trying(task)]
     with reported(progress, "design"):
-        found, attempts = _first_exact(task, options, thorough=not search)
-        made = _made(task, found, attempts)
+        solution, attempts = _first_exact(task, options, thorough=not search)
+        made = _as_design(task, solution, attempts)
         if infeasible == "raise" and not made.exact:
             raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
-        if family == "auto" and (not made.exact or (found.family.last_resort and infeasible == "return")):
-            found, made = _closer(task, found, made)
+        if family == "auto" and (not made.exact or (solution.family.last_resort and infeasible == "return")):
+            solution, made = _injected_if_closer(task, solution, made)
         if X is None:
             return made
-        parts = _split(model, X, samples)
-        if family == "auto" and _can_be_injected(task):
-            found, made = _closer_on_rows(task, found, made, parts[1])
-            if found.misfit is None:
-                return made
-        return _with_samples(task, found, made, *parts, evidence=evidence)
+        usual = _IMAGES if isinstance(model, ConvDEQ) else _ROWS
+        some, others = split_samples(model.check_samples(X), usual if samples is None else samples)
+        if family == "auto":
+            solution, made = _injected_if_closer(task, solution, made, others)
+        return _fitted(task, solution, made, some, others, evidence=evidence)
 
 
 def _norm(model: Model, tau0: Any) -> float:
-    """A number as it is; of samples their root mean square norm, of images over all positions."""
+    """tau0 itself, or the root mean square norm of samples, of images over all positions."""
     if tau0 is None:
         raise InputError("Give tau0, the norm of a typical input, or samples as X.")
     if np.ndim(tau0) < 2:
@@ -151,7 +156,7 @@ def _options(
             raise InputError(f"family={family!r} chooses the number of layers; name a family to fix it.")
         taking = [option for option in every if isinstance(model, option.takes)]
         able = [option for option in taking if option.matches_both or kernel != "both"]
-        # A model that none of the papers' families takes has the others.
+        # A model that the papers' families do not support has the others.
         able = [option for option in able if option.in_auto] or (able if family == "auto" else every)
         options = sorted(able, key=lambda option: (option.last_resort, option.layers))
     elif isinstance(family, str) and family in FAMILIES:
@@ -168,7 +173,7 @@ def _options(
         names = ", ".join(sorted({repr(option.name) for option in every if isinstance(model, option.takes)}))
         raise InputError(
             f"family={getattr(family, 'name', family)!r} matches scalars of rows in high dimension, which a ConvDEQ "
-            f"does not have. What has networks for it: family={names}."
+            f"does not have. Supported: family={names}."
         )
     if kernel == "both" and not (options and all(option.matches_both for option in options)):
         raise InputError(
@@ -179,140 +184,116 @@ def _options(
 
 
 def _first_exact(
-    task: Task, options: Sequence[NetworkFamily], *, thorough: bool
-) -> tuple[Solution, list[Attempt]]:
-    """The first family that is exact and drifts little, or the best there is, with the attempts before it.
-
-    Where an exact family drifts too much, the others of the same depth are tried as well; where all of them do,
-    one layer more.
-    """
+    task: DesignTask, options: Sequence[NetworkFamily], *, thorough: bool
+) -> tuple[FamilySolution, list[Attempt]]:
+    """The first family that is exact, or the best there is, with the attempts before it."""
     attempts: list[Attempt] = []
-    exact: Solution | None = None
-    inexact: Solution | None = None
+    best: FamilySolution | None = None
     for option in options:
-        if exact is not None and _settled(task, exact, option):
-            break
-        found = option.solve(task, thorough=thorough)
-        if not found.exact:
-            attempts.append(Attempt(option.label, found.residual, found.reason))
-            inexact = found if inexact is None or found.residual < inexact.residual else inexact
-        elif exact is None or found.drift < _drift_to_beat(exact, option):
-            exact = found
-    best = exact or inexact
+        solution = option.solve(task, thorough=thorough)
+        if solution.exact:
+            return solution, attempts
+        attempts.append(Attempt(option.label, solution.residual, solution.reason))
+        best = solution if best is None or solution.residual < best.residual else best
     if best is None:
         raise InputError("There is no family to try.")
     return best, [entry for entry in attempts if entry.family != best.family.label]
 
 
-def _drift_to_beat(exact: Solution, challenger: NetworkFamily) -> float:
-    """The drift below which another family replaces an exact one: a deeper network must earn its layer."""
-    return exact.drift * (1.0 if challenger.layers == exact.family.layers else 0.7)
-
-
-def _settled(task: Task, exact: Solution, following: NetworkFamily) -> bool:
-    """Whether an exact design is good enough not to try the following family; one layer is never given up."""
-    if following.layers > exact.family.layers:
-        return exact.family.layers == 1 or following.last_resort or exact.drift <= task.response.tolerable
-    return following.last_resort or exact.drift <= task.response.enough
-
-
-def _made(task: Task, found: Solution, attempts: Sequence[Attempt]) -> Design:
+def _as_design(task: DesignTask, solution: FamilySolution, attempts: Sequence[Attempt]) -> Design:
     """The design, its scalars computed again from the network that comes with it."""
-    network, family = found.network, found.family.label
-    if found.misfit is not None:
-        return _matched_to_kernels(task, found, attempts)
-    reached = task.scalars(network)
-    made = Design(network, task.model, task.tau0, task.kernel, family, task.target, reached)
-    made = replace(made, tried=tuple(attempts), drift=found.drift, bias2=task.model.bias2)
+    if solution.misfit is not None:
+        return _matched_to_kernels(task, solution, attempts)
+    network, family = solution.network, solution.family.label
+    scalars = task.target, task.scalars(network)
+    made = Design(network, task.model, task.tau0, task.kernel, family, *scalars, tuple(attempts))
+    made = replace(made, bias2=task.model.bias2)
     if max(made.residuals.values()) <= EXACT:
         return made
-    return replace(made, reason=_ROUNDING if found.exact else found.reason)
+    return replace(made, reason=_ROUNDING if solution.exact else solution.reason)
 
 
 # --- networks that are matched to kernels ---------------------------------------------------------------------------
 
 
-def _matched_to_kernels(task: Task, found: Solution, attempts: Sequence[Attempt]) -> Design:
+def _matched_to_kernels(task: DesignTask, solution: FamilySolution, attempts: Sequence[Attempt]) -> Design:
     """The design of a network that was matched to kernels; it has scalars if its model is centred."""
     target = reached = None
     if isinstance(task.model, DEQ) and is_centred(task.model, task.tau0):
-        target, reached = task.target, task.scalars(found.network)
-    made = Design(found.network, task.model, task.tau0, task.kernel, found.family.label, target, reached)
-    made = replace(made, tried=tuple(attempts), reason=found.reason)
-    return replace(made, misfit=found.misfit, bias2=task.model.bias2)
+        target, reached = task.target, task.scalars(solution.network)
+    return Design(
+        solution.network,
+        task.model,
+        task.tau0,
+        task.kernel,
+        solution.family.label,
+        target,
+        reached,
+        tuple(attempts),
+        reason=solution.reason,
+        misfit=solution.misfit,
+        bias2=task.model.bias2,
+    )
 
 
-def _can_be_injected(task: Task) -> bool:
-    """Whether the model and the kernel are such that there is an injected network for them."""
-    return isinstance(task.model, DEQ) and task.kernel != "ntk_paper"
+def _injected_if_closer(
+    task: DesignTask, solution: FamilySolution, made: Design, rows: Array | None = None
+) -> tuple[FamilySolution, Design]:
+    """A design of the papers, or the injected network of the same depth if its kernels are closer.
 
-
-def _closer(task: Task, found: Solution, made: Design) -> tuple[Solution, Design]:
-    """A design that does not meet its equations, or the injected network of the same depth if that is closer."""
-    if not _can_be_injected(task):
-        return found, made
-    reference = reference_target(task.model, task.tau0, task.kernel)
-    values = [values_at(made.network, reference.pairs, name) for name in reference.kernels]
-    distance = reference.distance(values)
+    Kernels are compared on rows, each with its best factor, or without rows at norms and angles around τ0.
+    """
+    if not isinstance(task.model, DEQ) or task.kernel == "ntk_paper" or solution.misfit is not None:
+        return solution, made
+    distance = _distance_around(task) if rows is None else _distance_on_rows(task, rows)
+    ours = distance(made.network)
+    if rows is not None and ours <= _CLOSE_ENOUGH:
+        return solution, made
     depth = min(max(len(made.network.layers), 2), 3)
     other = InjectedFamily(depth).solve(task, thorough=False)
-    weighed = (
-        f"its kernels are {distance:.1e} from the model's around tau0, those of {depth} injected layers "
-        f"{other.residual:.1e}, {_price(depth - len(made.network.layers))}"
+    theirs = distance(other.network)
+    place = "around tau0" if rows is None else f"on {len(rows)} rows with the best factor"
+    words = (
+        f"its kernels are {ours:.1e} from the model's {place}, those of {depth} injected layers {theirs:.1e}, "
+        f"{_price(depth - len(made.network.layers))}"
     )
-    words = f"{made.reason}; {weighed}" if made.reason else weighed
-    if other.residual >= distance:
-        return found, replace(made, reason=words)
-    attempts = (*made.tried, Attempt(made.family, made.residual, words))
-    return other, _matched_to_kernels(task, other, attempts)
+    reason = f"{made.reason}; {words}" if made.reason else words
+    if theirs < ours:
+        attempts = (*made.tried, Attempt(made.family, made.residual, reason))
+        return other, _matched_to_kernels(task, other, attempts)
+    if rows is None:
+        return solution, replace(made, reason=reason)
+    return solution, replace(made, tried=(*made.tried, Attempt(other.family.label, other.residual, words)))
+
+
+def _distance_around(task: DesignTask) -> Callable[[Model], float]:
+    reference = reference_target(task.model, task.tau0, task.kernel)
+    return lambda network: reference.distance(
+        [values_at(network, reference.pairs, name) for name in reference.kernels]
+    )
+
+
+def _distance_on_rows(task: DesignTask, rows: Array) -> Callable[[Model], float]:
+    target = {name: exact_kernel(task.model, rows, kernel=name) for name in kernels_of(task.kernel)}
+    return lambda network: max(
+        kernel_distance(matrix, exact_kernel(network, rows, kernel=name)).up_to_factor
+        for name, matrix in target.items()
+    )
 
 
 def _price(layers: int) -> str:
-    """What an injected network costs beside one with so many layers fewer: its layers share one product with x."""
+    """The cost of an injected network with so many layers more: its layers share one product with x."""
     if layers < 1:
         return f"for {'as many' if layers == 0 else 'fewer'} products a row"
     return f"for {layers} more product{'s' if layers > 1 else ''} of width × width a row"
 
 
-def _closer_on_rows(task: Task, found: Solution, made: Design, rows: Array) -> tuple[Solution, Design]:
-    """A design without injection, or the injected network of the same depth where that is closer on rows."""
-    if found.misfit is not None:
-        return found, made
-    names = kernels_of(task.kernel)
-    wanted = {name: exact_kernel(task.model, rows, kernel=name) for name in names}
-
-    def distance(network: Model) -> float:
-        kernels = {name: exact_kernel(network, rows, kernel=name) for name in names}
-        return max(kernel_distance(wanted[name], kernels[name]).up_to_factor for name in names)
-
-    ours = distance(made.network)
-    if ours <= _CLOSE_ENOUGH:
-        return found, made
-    depth = min(max(len(made.network.layers), 2), 3)
-    other = InjectedFamily(depth).solve(task, thorough=False)
-    theirs = distance(other.network)
-    words = (
-        f"on {len(rows)} rows its kernels are {ours:.1e} from the model's with the best factor, those of {depth} "
-        f"injected layers {theirs:.1e}, {_price(depth - len(made.network.layers))}"
-    )
-    if theirs >= ours:
-        return found, replace(made, tried=(*made.tried, Attempt(other.family.label, other.residual, words)))
-    attempts = (*made.tried, Attempt(made.family, made.residual, words))
-    return other, _matched_to_kernels(task, other, attempts)
-
-
-def _split(model: Model, X: ArrayLike, count: int | None) -> tuple[Array, Array]:
-    """Samples to fit to, and others to judge by."""
-    usual = _IMAGES if isinstance(model, ConvDEQ) else _ROWS
-    return split_samples(model.check_samples(X), usual if count is None else count)
-
-
-def _with_samples(
-    task: Task, found: Solution, made: Design, some: Array, others: Array, *, evidence: bool
+def _fitted(
+    task: DesignTask, solution: FamilySolution, made: Design, some: Array, others: Array, *, evidence: bool
 ) -> Design:
-    """The design fitted to some samples, and what that did on others."""
+    """The design fitted to some samples, with its errors on others."""
     model = task.model
-    better = found.fitted_to(task, some)
+    better = solution.fitted_to(task, some)
     if better is None:
         return made
     if not isinstance(model, DEQ | ConvDEQ):
@@ -322,8 +303,8 @@ def _with_samples(
         return replace(fitted, fitted_to=len(some))
     networks = {
         "fitted": better.network,
-        "unfitted": found.network,
-        "cut": model.unrolled(len(found.network.layers)),
+        "unfitted": solution.network,
+        "cut": model.unrolled(len(solution.network.layers)),
         "plain": plain_layers(model, 1, task.tau0),
     }
     return replace(fitted, held_out=HeldOut.on(others, model, kernels_of(task.kernel), networks))

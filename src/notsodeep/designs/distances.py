@@ -1,4 +1,4 @@
-"""How far a designed network and a plain one are from the model on given samples: as they are, and up to a factor."""
+"""Kernel errors of a designed network and of plain ones on given samples: as they are, and up to a factor."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from notsodeep.validation import Array
 
 # Of a model, samples in rows and the name of a kernel.
 ExactKernel = Callable[[Any, Array, str], Array]
-# Where the nearest plain network is less than this many times as far away, a design is worth little.
-_WORTH = 1.5
+# A design is clearly closer if the nearest plain network is at least this many times as far away.
+_CLEARLY = 1.5
 
 
 @dataclass(frozen=True)
 class TwinDistances:
-    """Distances of exact kernels, at infinite width, from that of the model.
+    """Kernel errors, at infinite width, of a designed network and of plain ones against the model.
 
     Attributes:
         kernel: which kernel, "ck", "ntk" or "ntk_paper".
         samples: number of samples.
-        twin: of the designed network.
-        plain: of the model's own activation in plain layers, by their number: one, and as many as the design has.
+        twin: kernel error of the designed network.
+        plain: kernel errors of the model's own activation in plain layers, by their number: one layer, and the number
+            of layers of the design.
         agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`); None for a design
             without such numbers, as that of images.
     """
@@ -51,31 +52,33 @@ class TwinDistances:
         return nearest / max(self.twin.up_to_factor, 1e-300)
 
     @property
-    def is_worth_it(self) -> bool:
+    def is_clearly_closer(self) -> bool:
         """Whether the design is clearly closer than plain layers, each with its best factor."""
-        return self.gain >= _WORTH
+        return self.gain >= _CLEARLY
 
     def __str__(self) -> str:
         where = f"On these {self.samples} samples"
         if self.agree is not None:
             numbers = "agree" if self.agree else "do not all agree"
             where = f"The four numbers {numbers}; on these {self.samples} rows"
-        layers = (f"{depth} layer{'s' * (depth > 1)} {found}" for depth, found in self.plain.items())
-        closeness, value = ("closer", "nothing") if self.gain < 1.0 / _WORTH else ("about as close", "little")
+        layers = (f"{depth} layer{'s' * (depth > 1)} {error}" for depth, error in self.plain.items())
+        closeness, value = (
+            ("closer", "nothing") if self.gain < 1.0 / _CLEARLY else ("about as close", "little")
+        )
         gain = float(f"{self.gain:.2g}")
-        worth = (
+        comparison = (
             f"The design is {gain:,g} times closer than the nearest of these, each with its best factor."
-            if self.is_worth_it
+            if self.is_clearly_closer
             else f"Up to a factor a plain network is {closeness}: here the design is worth {value}."
         )
         return (
             f"{where} the {self.kernel.upper()} kernels differ by {self.twin}.\n"
-            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{worth}"
+            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, for JSON."""
-        networks = {"twin": self.twin} | {f"plain_{depth}": found for depth, found in self.plain.items()}
+        networks = {"twin": self.twin} | {f"plain_{depth}": error for depth, error in self.plain.items()}
         return {
             "kernel": self.kernel,
             "samples": self.samples,
@@ -106,7 +109,7 @@ def twin_distances(
         made: the design.
         X: samples, rows or images, scaled as the network will see them.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
-        depths: numbers of plain layers to compare with; one and as many as the design has if not given.
+        depths: numbers of plain layers to compare with; if None, one and the number of layers of the design.
         exact: computes kernels; for callers that keep them.
         progress: True for a bar on stderr when it takes longer than two seconds.
     """
@@ -120,10 +123,9 @@ def twin_distances(
 
         def matrix(network: Model, done: int, name: str) -> Array:
             report(done, len(compared) + 2, lambda: name)
-            found = (
-                exact_kernel(network, rows, kernel=which) if exact is None else exact(network, rows, which)
-            )
-            return np.asarray(found)
+            if exact is not None:
+                return np.asarray(exact(network, rows, which))
+            return np.asarray(exact_kernel(network, rows, kernel=which))
 
         target = matrix(model, 0, "of the model")
         twin, plain = kernel_distance(target, matrix(made.network, 1, "of the design")), {}

@@ -1,8 +1,7 @@
-"""What a family of networks is to a design.
+"""The interface between `design` and the families of networks that it searches.
 
-A family says how to find its best network for a model (`NetworkFamily.solve`); `design` asks one family, or one after
-the other, and never what kind of family it is. To add one: a class in a file of its own and a line in `FAMILIES` of
-`notsodeep.designs.designer`; or give an instance to `design` as it is.
+A family finds its best network for a model (`NetworkFamily.solve`). To add one, write a class and list it in `FAMILIES`
+of `notsodeep.designs.designer`, or pass an instance to `design`.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.designs.least_squares import NormResponse
 from notsodeep.designs.matching_equations import EXACT, Equations, design_scalars, relative_residuals
 from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import Coefficients
+from notsodeep.equivalents.expansion import exact_diagonal
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, Explicit, as_tau
 from notsodeep.validation import Array
 
 
-class Task:
-    """A model that is to be replaced, with what has to be matched.
+class DesignTask:
+    """A model to replace and the numbers that a network for it must match.
 
     Attributes:
-        model: the model, centred at tau0 unless it is to be taken as it is.
+        model: the model, centred at tau0 if `centre` is true.
         tau0: the norm of a typical input.
         kernel: "ck", "ntk", "ntk_paper" or "both".
-        equations: the target as equations without units; of a model that was centred.
+        equations: the target as equations without units; only if the model was centred.
     """
 
     equations: Equations
@@ -42,25 +41,18 @@ class Task:
         self.tau0, self.kernel = as_tau(tau0), kernel
         self.model = model.centred(self.tau0) if centre else model
         if centre:
-            # A model that has no scalars is refused here, before any family is asked.
+            # A model without scalars is refused here, before any family is tried.
             self.equations = Equations.of(self.target)
 
     @cached_property
     def target(self) -> Coefficients:
         """The scalars to be matched; for "both" those of the conjugate kernel."""
-        found = self.scalars(self.model)
-        if found.diagonal <= 0.0:
+        scalars = self.scalars(self.model)
+        if scalars.diagonal <= 0.0:
             raise InputError(
                 f"The centred activation of {self.model} is constant: its kernel is zero and there is nothing to match."
             )
-        return found
-
-    @cached_property
-    def response(self) -> NormResponse:
-        """How the model's kernel changes with the norm of the samples."""
-        if isinstance(self.model, ConvDEQ):
-            raise InputError("A ConvDEQ has no scalars whose change with the norm could be matched.")
-        return NormResponse(self.model, self.tau0, self.target.kernel, self.constant)
+        return scalars
 
     @cached_property
     def constant(self) -> float:
@@ -74,6 +66,11 @@ class Task:
         kernel = "ck" if self.kernel == "both" else self.kernel
         return design_scalars(model, self.tau0, kernel, has_bias=self.model.bias2 > 0.0)
 
+    def diagonal(self, model: DEQ | Explicit | ConvDEQ) -> float:
+        """The diagonal of the kernel of the model, or of a network for it, for samples of squared norm 1.25 τ0²."""
+        bias = self.constant if model is self.model else 0.0
+        return float(exact_diagonal(model, np.array([1.25 * self.tau0**2]), self.target.kernel)[0]) - bias
+
     def with_constant(self, network: Explicit) -> Explicit:
         """The network with an offset of its last layer that adds the constant of the bias to its kernel."""
         if not self.constant:
@@ -83,27 +80,25 @@ class Task:
 
     def residuals(self, network: Explicit) -> Array:
         """Signed relative residuals of the scalars of a network, in the order of `EQUATIONS`."""
-        found = self.scalars(network)
-        sizes = list(relative_residuals(self.target, found).values())
-        return np.copysign(sizes, found.as_array() - self.target.as_array())
+        scalars = self.scalars(network)
+        sizes = list(relative_residuals(self.target, scalars).values())
+        return np.copysign(sizes, scalars.as_array() - self.target.as_array())
 
 
 @dataclass(frozen=True)
-class Solution:
+class FamilySolution:
     """The best network that a family has for a task.
 
     Attributes:
         family: where it comes from.
         network: the network, each layer centred at its own scale.
         residual: the largest relative residual of the equations, as the family computed it.
-        drift: how differently model and network change with the norm of the samples.
         reason: why there is no better one, for a network that is not exact.
     """
 
     family: NetworkFamily
     network: Explicit | Any
     residual: float
-    drift: float
     reason: str
 
     @property
@@ -116,7 +111,7 @@ class Solution:
         """For a network that was matched to kernels and not to scalars: their relative distance around τ0."""
         return None
 
-    def fitted_to(self, task: Task, samples: Array) -> Solution | None:
+    def fitted_to(self, task: DesignTask, samples: Array) -> FamilySolution | None:
         """The best network of the family for the exact kernels of samples; None for a family that is not fitted."""
         return None
 
@@ -148,9 +143,9 @@ class NetworkFamily(ABC):
         return f"{self.layers} × {self.name}"
 
     @abstractmethod
-    def solve(self, task: Task, *, thorough: bool) -> Solution:
-        """The exact network that drifts least, or the best approximation; `thorough` takes longer over the latter."""
+    def solve(self, task: DesignTask, *, thorough: bool) -> FamilySolution:
+        """An exact network, or the best approximation; `thorough` searches longer for the latter."""
 
-    def worth_trying(self, task: Task) -> bool:
+    def worth_trying(self, task: DesignTask) -> bool:
         """Whether "auto" should try it for this task."""
         return True

@@ -3,8 +3,7 @@
 Only 2L numbers are designed: the variances of the weights of L layers, those of the weights that read the input again,
 and the scale of the output. They are found by least squares on exact kernels at pairs of samples: a handful of norms
 and angles around τ0, or rows or images of a user. `PairKernels` computes both kernels at those pairs: of rows in about
-a millisecond, of images in some tens. Rows and images differ in what a pair is (`sample_pairs`). Where the activation
-has slopes of both signs (abs) there is one number more: a linear part of the first layer, (10.13).
+a millisecond, of images in some tens.
 """
 
 from __future__ import annotations
@@ -17,11 +16,9 @@ import numpy as np
 from scipy import optimize
 
 from notsodeep.designs.baselines import is_centred
-from notsodeep.designs.families import NetworkFamily, Solution, Task
-from notsodeep.designs.pair_kernels import Numbers, PairKernels
-from notsodeep.designs.sample_pairs import Pairs, chosen_pairs
+from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
+from notsodeep.designs.pair_kernels import Numbers, PairKernels, Pairs, chosen_pairs
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.validation import Array
@@ -39,41 +36,39 @@ COSINES = {-0.4: 0.5, -0.2: 1.0, 0.0: 1.0, 0.2: 1.0, 0.4: 0.5, 0.7: 0.2}
 _MATRIX = 300
 # The smallest variance that a fit starts from: its logarithm is what moves.
 _SMALLEST = 1e-6
-# What the linear part of a first layer adds to F' where a fit starts.
-_LINEAR_START = 0.1
 
 
 # --- what a network is to match ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Target:
+class KernelTarget:
     """The kernels that an injected network is to have at some pairs.
 
     Attributes:
         pairs: the pairs; each sample with itself counts as well.
         kernels: the names of the kernels that count.
-        wanted: for each its values: the pairs first, then the samples with themselves.
+        values: of each kernel: the pairs first, then the samples with themselves.
         shares: how much each value counts: the number of entries of a kernel matrix that it stands for.
     """
 
     pairs: Pairs
     kernels: tuple[str, ...]
-    wanted: tuple[Array, ...]
+    values: tuple[Array, ...]
     shares: Array
 
-    def misfit(self, found: Sequence[Array]) -> Array:
-        """Differences of all kernels, each relative to its own size."""
+    def weighted(self, kernels: Sequence[Array]) -> Array:
+        """The values of all kernels, each relative to the size of its target."""
         roots = np.sqrt(self.shares)
         parts = [
-            roots * (values - goal) / np.linalg.norm(roots * goal)
-            for values, goal in zip(found, self.wanted, strict=True)
+            roots * part / np.linalg.norm(roots * goal)
+            for part, goal in zip(kernels, self.values, strict=True)
         ]
         return np.concatenate(parts)
 
-    def distance(self, found: Sequence[Array]) -> float:
+    def distance(self, kernels: Sequence[Array]) -> float:
         """The largest relative distance of a kernel, in the root mean square over the pairs."""
-        parts = np.split(self.misfit(found), len(self.kernels))
+        parts = np.split(self.weighted(kernels) - self.weighted(self.values), len(self.kernels))
         return float(max(np.linalg.norm(part) for part in parts))
 
 
@@ -82,19 +77,19 @@ def kernels_of(kernel: str) -> tuple[str, ...]:
     return ("ck", "ntk") if kernel == "both" else (kernel,)
 
 
-def reference_target(model: Model, tau0: float, kernel: str) -> Target:
+def reference_target(model: Model, tau0: float, kernel: str) -> KernelTarget:
     """The model's kernels at a few norms and angles around τ0: what is known without data, (7.11)."""
     squares, cosines = tau0**2 * np.array(NORMS), np.array(list(COSINES))
     first, second = (np.repeat(part, len(cosines)) for part in np.triu_indices(len(squares)))
     repeats = len(first) // len(cosines)
     cross = np.tile(cosines, repeats) * np.sqrt(squares[first] * squares[second])
-    # Two different norms stand in a matrix twice.
+    # Two different norms occur in a matrix twice.
     entries = np.tile(list(COSINES.values()), repeats) * np.where(first == second, 1.0, 2.0)
     alone = np.full(len(squares), 1.0 / (_MATRIX * len(squares)))
     shares = np.concatenate([entries / entries.sum(), alone])
-    found = Pairs(squares, first, second, cross)
+    pairs = Pairs(squares, first, second, cross)
     names = kernels_of(kernel)
-    return Target(found, names, tuple(values_at(model, found, name) for name in names), shares)
+    return KernelTarget(pairs, names, tuple(values_at(model, pairs, name) for name in names), shares)
 
 
 def values_at(model: Model, pairs: Pairs, kernel: str) -> Array:
@@ -108,20 +103,20 @@ def values_at(model: Model, pairs: Pairs, kernel: str) -> Array:
     return np.concatenate([rectangle[pairs.first, np.arange(len(pairs.first))], diagonal])
 
 
-def samples_target(model: Model, samples: Array, kernel: str) -> Target:
+def samples_target(model: Model, samples: Array, kernel: str) -> KernelTarget:
     """The model's exact kernels at evenly drawn pairs of samples."""
     chosen, names = chosen_pairs(model, samples), kernels_of(kernel)
     used, places = np.unique(np.append(chosen.rows, chosen.columns), return_inverse=True)
     rows, columns = np.split(places, 2)
-    wanted = tuple(exact_kernel(model, samples[used], kernel=name)[rows, columns] for name in names)
-    return Target(chosen.pairs, names, wanted, chosen.shares)
+    values = tuple(exact_kernel(model, samples[used], kernel=name)[rows, columns] for name in names)
+    return KernelTarget(chosen.pairs, names, values, chosen.shares)
 
 
 # --- the fit ----------------------------------------------------------------------------------------------------------
 
 
-class Fit:
-    """Least squares for the logarithms of (output scale, weights, inject, linear part if any), from a start.
+class InjectedFit:
+    """Least squares for the logarithms of (output scale, weights, inject), from a start.
 
     Args:
         model: the model, whose activation and bias the networks have.
@@ -129,21 +124,22 @@ class Fit:
         centre: the norm at which layers are centred; None for the activation as it is.
     """
 
-    def __init__(self, model: DEQ | ConvDEQ, target: Target, centre: float | None) -> None:
+    def __init__(self, model: DEQ | ConvDEQ, target: KernelTarget, centre: float | None) -> None:
         self.target = target
         self.kernels = PairKernels(model.activation, target.pairs, centre, model.bias2)
 
     def distance(self, logs: Array, *, rescale: bool = True) -> float:
         """The distance of a network's kernels, with the best output scale unless `rescale` is false."""
-        return self.target.distance(self._found(self._rescaled(logs) if rescale else logs))
+        return self.target.distance(self._values(self._rescaled(logs) if rescale else logs))
 
     def closest(self, start: Array) -> Array:
         """The numbers of the network that is closest."""
         low, high = start - _FURTHEST, start + _FURTHEST
+        goal = self.target.weighted(self.target.values)
 
         def misfit(logs: Array) -> Array:
-            apart = self.target.misfit(self._found(np.clip(logs, low, high)))
-            return np.concatenate([apart, _PULL * (logs - start)])
+            values = self.target.weighted(self._values(np.clip(logs, low, high)))
+            return np.concatenate([values - goal, _PULL * (logs - start)])
 
         def slopes(logs: Array) -> Array:
             before = misfit(logs)
@@ -157,32 +153,16 @@ class Fit:
         )
         return self._rescaled(np.clip(result.x, low, high))
 
-    def _found(self, logs: Array) -> list[Array]:
+    def _values(self, logs: Array) -> list[Array]:
         """The kernels of the target, of the network with these logarithms."""
         return self.kernels.named(self.target.kernels, Numbers.of(logs))
 
     def _rescaled(self, logs: Array) -> Array:
         """With the output scale of least squares: one linear unknown."""
-        target, roots, rescaled = self.target, np.sqrt(self.target.shares), logs.copy()
-        values, goals = (
-            np.concatenate(
-                [
-                    roots * part / np.linalg.norm(roots * goal)
-                    for part, goal in zip(parts, target.wanted, strict=True)
-                ]
-            )
-            for parts in (self._found(logs), target.wanted)
-        )
-        rescaled[0] += math.log(max(float(values @ goals) / float(values @ values), _SMALLEST))
+        values, goal = (self.target.weighted(part) for part in (self._values(logs), self.target.values))
+        rescaled = logs.copy()
+        rescaled[0] += math.log(max(float(values @ goal) / float(values @ values), _SMALLEST))
         return rescaled
-
-
-def has_linear_part(model: DEQ | ConvDEQ, layers: int) -> bool:
-    """Whether the first layer may have a linear part, (10.13): slopes of both signs let loop gains change sign."""
-    shape = model.activation.shape
-    if not (layers > 1 and shape.is_homogeneous and shape.pieces):
-        return False
-    return min(shape.pieces.slopes) < 0.0 < max(shape.pieces.slopes)
 
 
 def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
@@ -191,33 +171,14 @@ def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
     return np.log([1.0, injected, *[recurrent] * (layers - 1), *[injected] * (layers - 1)])
 
 
-def starts_from(model: DEQ | ConvDEQ, logs: Array) -> list[Array]:
-    """Where fits start: these logarithms and, if the first layer may have a linear part, the same with one."""
-    layers = len(logs) // 2
-    if len(logs) % 2 or not has_linear_part(model, layers):
-        return [logs]
-    return [logs, np.append(logs, math.log(_LINEAR_START))]
-
-
 def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
     """The network with these logarithms of its numbers, its layers centred at `centre`."""
     numbers = Numbers.of(logs)
     layers = [model.activation] * len(numbers.weights)
-    if numbers.linear:
-        layers[0] = _with_linear_part(model.activation, numbers.linear)
     plain = model.network(layers, weights=numbers.weights.tolist(), inject=numbers.inject.tolist())
     shifted = plain if centre is None else plain.centred(centre)
     *hidden, last = shifted.layers
     return shifted.with_layers([*hidden, last.scaled(math.sqrt(numbers.output))])
-
-
-def _with_linear_part(phi: Activation, more: float) -> Activation:
-    """φ(x) + t x for a φ of two rays, with t > 0 such that F' is larger by `more`: t² + (sum of the slopes) t."""
-    below, at_zero, above = phi(np.array([-1.0, 0.0, 1.0])).tolist()
-    right, left = above - at_zero, at_zero - below
-    mean = 0.5 * (left + right)
-    slope = math.sqrt(mean**2 + more) - mean
-    return activation("leaky_relu", a=right + slope, b=left + slope).shifted(at_zero)
 
 
 # --- the family -------------------------------------------------------------------------------------------------------
@@ -240,20 +201,19 @@ class InjectedFamily(NetworkFamily):
     centres = False
     takes = (DEQ, ConvDEQ)
 
-    def solve(self, task: Task, *, thorough: bool) -> InjectedSolution:
+    def solve(self, task: DesignTask, *, thorough: bool) -> InjectedSolution:
         """The network closest to the model at a few norms and angles around τ0.
 
-        For images these are images of one colour, of which a convolution makes what a layer makes of rows.
+        For images these are images of one colour, which a convolution treats as a layer treats rows.
         """
         model, centre = self._checked(task)
         rows = model.dense if isinstance(model, ConvDEQ) else model
         target = reference_target(rows, task.tau0, task.kernel)
-        fit = Fit(model, target, centre)
-        starts = starts_from(model, cut_start(model, self.layers))
-        logs = min(map(fit.closest, starts), key=fit.distance)
+        fit = InjectedFit(model, target, centre)
+        logs = fit.closest(cut_start(model, self.layers))
         return self._solution(model, centre, logs, fit.distance(logs))
 
-    def _checked(self, task: Task) -> tuple[DEQ | ConvDEQ, float | None]:
+    def _checked(self, task: DesignTask) -> tuple[DEQ | ConvDEQ, float | None]:
         """The model, and τ0 if its activation is centred there: then each layer is, at its own scale."""
         model = task.model
         if not isinstance(model, DEQ | ConvDEQ):
@@ -269,11 +229,11 @@ class InjectedFamily(NetworkFamily):
     ) -> InjectedSolution:
         network = network_at(model, logs, centre)
         reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
-        return InjectedSolution(self, network, distance, 0.0, reason, logs=logs, centre=centre)
+        return InjectedSolution(self, network, distance, reason, logs=logs, centre=centre)
 
 
 @dataclass(frozen=True, kw_only=True)
-class InjectedSolution(Solution):
+class InjectedSolution(FamilySolution):
     """An injected network and the logarithms of its numbers."""
 
     logs: Array
@@ -284,18 +244,15 @@ class InjectedSolution(Solution):
         """The relative distance of the kernels where they were compared."""
         return self.residual
 
-    def fitted_to(self, task: Task, samples: Array) -> InjectedSolution:
+    def fitted_to(self, task: DesignTask, samples: Array) -> InjectedSolution:
         """The network fitted to the exact kernels of samples, by least squares at some pairs of them."""
         family, model = self.family, task.model
         if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
             raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
-        fit = Fit(model, samples_target(model, samples, task.kernel), self.centre)
-        begins = starts_from(model, min(self.logs, cut_start(model, family.layers), key=fit.distance))
-        # Of images a fit takes seconds, and the linear part is always of use.
-        tried = [fit.closest(one) for one in (begins if isinstance(model, DEQ) else begins[-1:])]
-        logs = min(tried, key=fit.distance)
+        fit = InjectedFit(model, samples_target(model, samples, task.kernel), self.centre)
+        logs = fit.closest(min(self.logs, cut_start(model, family.layers), key=fit.distance))
         if not isinstance(model, DEQ):
             return family._solution(model, self.centre, logs, fit.distance(logs))
         # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
-        around = Fit(model, reference_target(model, task.tau0, task.kernel), self.centre)
+        around = InjectedFit(model, reference_target(model, task.tau0, task.kernel), self.centre)
         return family._solution(model, self.centre, logs, around.distance(logs, rescale=False))

@@ -50,9 +50,9 @@ def relative_residuals(target: Coefficients, reached: Coefficients) -> dict[str,
     """|reached - target|/|target| for each equation; for a target of zero, relative to the diagonal's scale."""
     square = target.tau0**2
     units = target.diagonal / np.array([1.0, square, square**2, square**2])
-    wanted, found = target.as_array(), reached.as_array()
-    scales = np.where(np.abs(wanted) > NEGLIGIBLE * units, np.abs(wanted), units)
-    return dict(zip(EQUATIONS, (np.abs(found - wanted) / scales).tolist(), strict=True))
+    goals, values = target.as_array(), reached.as_array()
+    scales = np.where(np.abs(goals) > NEGLIGIBLE * units, np.abs(goals), units)
+    return dict(zip(EQUATIONS, (np.abs(values - goals) / scales).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ class Equations:
         values = self.as_array()
         return np.where(values > 0.0, values, self.diagonal)
 
-    def residuals(self, candidate: Candidate, scales: Array | None = None) -> Array:
+    def residuals(self, network: UnitNetwork, scales: Array | None = None) -> Array:
         """Residual of each equation, relative to `scales`."""
-        found = candidate.energies(tangent=self.tangent)
-        return np.asarray((found - self.as_array()) / (self.scales() if scales is None else scales))
+        energies = network.energies(tangent=self.tangent)
+        return np.asarray((energies - self.as_array()) / (self.scales() if scales is None else scales))
 
-    def largest_residual(self, candidate: Candidate) -> float:
+    def largest_residual(self, network: UnitNetwork) -> float:
         """The largest relative residual of the four equations."""
-        return float(np.abs(self.residuals(candidate)).max())
+        return float(np.abs(self.residuals(network)).max())
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class Layer:
+class UnitLayer:
     """One layer without units: its weights, and the moments that enter docs/theory.md (4.14) and (4.15).
 
     Attributes:
@@ -184,7 +184,6 @@ class LayerKind(ABC):
         name: what designs with such layers are called.
         bounds: lower and upper bound of each shape parameter.
         has_even, has_odd: whether there is an E, an O.
-        has_freedom: whether exact designs leave a freedom, which is then spent on the norms of the data.
         shortage: why a target may be out of reach, in words.
     """
 
@@ -192,7 +191,6 @@ class LayerKind(ABC):
     bounds: tuple[tuple[float, float], ...] = ()
     has_even: bool = True
     has_odd: bool = True
-    has_freedom: bool = True
     shortage: str = "no solution was found from any starting point"
 
     @abstractmethod
@@ -200,13 +198,13 @@ class LayerKind(ABC):
         """The numbers of E and O at these shape parameters."""
 
     @abstractmethod
-    def activation(self, layer: Layer, input_scale: float, output_scale: float) -> Activation:
+    def activation(self, layer: UnitLayer, input_scale: float, output_scale: float) -> Activation:
         """output_scale · ρ(x/input_scale) as an activation, up to a constant."""
 
-    def layer(self, linear: float, even: float, odd: float, shape: ShapeParameters) -> Layer:
+    def layer(self, linear: float, even: float, odd: float, shape: ShapeParameters) -> UnitLayer:
         """The layer with these weights, brought to unit length, and these shape parameters."""
         size = math.sqrt(linear**2 + even**2 + odd**2)
-        return Layer(linear / size, even / size, odd / size, shape, self.basis(shape))
+        return UnitLayer(linear / size, even / size, odd / size, shape, self.basis(shape))
 
     # Least squares describes a layer by angles and shape parameters: an angle for its linear share, and one for how
     # the rest splits into even and odd. Signs are fixed by the ranges of the angles.
@@ -221,7 +219,7 @@ class LayerKind(ABC):
         tilt = (-quarter, quarter) if odd_only else (_CORNER, quarter - _CORNER)
         return [*[tilt, (-quarter, quarter)][: self.angles(odd_only)], *self.bounds]
 
-    def from_coordinates(self, values: Sequence[float], odd_only: bool) -> Layer:
+    def from_coordinates(self, values: Sequence[float], odd_only: bool) -> UnitLayer:
         """The layer with these angles and shape parameters."""
         count = self.angles(odd_only)
         linear, side, shape = math.cos(values[0]), math.sin(values[0]), tuple(values[count:])
@@ -230,24 +228,17 @@ class LayerKind(ABC):
         turn = values[1] if count == 2 else 0.0
         return self.layer(linear, side * math.cos(turn), side * math.sin(turn), shape)
 
-    def coordinates(self, layer: Layer, odd_only: bool) -> list[float]:
-        """The angles and shape parameters of a layer."""
-        tilt = math.acos(min(layer.linear, 1.0))
-        if odd_only:
-            tilt = math.copysign(tilt, layer.odd)
-        return [*[tilt, math.atan2(layer.odd, layer.even)][: self.angles(odd_only)], *layer.shape]
-
     def obstruction(self, equations: Equations, layers: int) -> str:
         """What keeps networks of this kind from meeting the equations; empty if only `shortage` can be said."""
         return ""
 
 
 @dataclass(frozen=True)
-class Candidate:
+class UnitNetwork:
     """A network without units: layers of one kind, and the energy of its output."""
 
     kind: LayerKind
-    layers: tuple[Layer, ...]
+    layers: tuple[UnitLayer, ...]
     energy: float
 
     def network(self, tau0: float) -> Explicit:
@@ -272,7 +263,7 @@ class Candidate:
             tangent_diagonal = 1.0 + layer.roughness * tangent_diagonal
             slope *= layer.energy_slope
         if tangent:
-            found = np.array([tangent_diagonal, tangent_linear, tangent_norm, tangent_trace])
+            energies = np.array([tangent_diagonal, tangent_linear, tangent_norm, tangent_trace])
         else:
-            found = np.array([1.0, linear, norm, trace])
-        return np.asarray(self.energy * found)
+            energies = np.array([1.0, linear, norm, trace])
+        return np.asarray(self.energy * energies)

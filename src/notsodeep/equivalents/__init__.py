@@ -12,7 +12,6 @@ from notsodeep.equivalents.error import (
 )
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
-from notsodeep.equivalents.sphere import SphereCoefficients, sphere_coefficients, sphere_equivalent
 
 __all__ = [
     "Coefficients",
@@ -20,7 +19,6 @@ __all__ = [
     "KernelDistance",
     "LimitingSpectrum",
     "OperatorDistance",
-    "SphereCoefficients",
     "StructuredOperator",
     "coefficients",
     "diagnose",
@@ -29,6 +27,4 @@ __all__ = [
     "equivalent",
     "kernel_distance",
     "limiting_density",
-    "sphere_coefficients",
-    "sphere_equivalent",
 ]

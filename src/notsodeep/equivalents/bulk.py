@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 
 from notsodeep.equivalents.mixture_covariances import Values
 from notsodeep.equivalents.resolvent import Noise, interpolated, solve_line, solve_on_axis
-from notsodeep.equivalents.support import Gap, Point, find_gaps, with_gaps
+from notsodeep.equivalents.support import Point, SpectralGap, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
 from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes, clenshaw
 from notsodeep.validation import Array, IntArray
@@ -107,7 +107,7 @@ def _rate(low: float, high: float, theta: Array) -> Array:
     return np.asarray(np.sqrt(_position(low, high, theta)) * (np.sqrt(high) - np.sqrt(low)) * np.sin(theta))
 
 
-def find_bulks(noise: Noise, rank: int) -> tuple[list[Bulk], list[Gap]]:
+def find_bulks(noise: Noise, rank: int) -> tuple[list[Bulk], list[SpectralGap]]:
     """The support of the noise with its density, and the gaps between, both in ascending order.
 
     Raises:
@@ -122,7 +122,7 @@ def find_bulks(noise: Noise, rank: int) -> tuple[list[Bulk], list[Gap]]:
         gaps = with_gaps(noise, hidden, rank, gaps)
 
 
-def _intervals(gaps: list[Gap], n: int, rank: int) -> list[tuple[float, float, float]]:
+def _intervals(gaps: list[SpectralGap], n: int, rank: int) -> list[tuple[float, float, float]]:
     """Edges and mass of what lies between gaps; the first one begins at 0 where no gap does."""
     if rank == 0:
         return []

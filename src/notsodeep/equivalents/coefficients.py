@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,18 @@ from notsodeep.models import DEQ, Explicit, Model, as_tau
 # A mean of φ up to this fraction of its root mean square moves the scalars by its square, 1e-4 of them. What it adds to
 # the kernel of n samples grows with n, and `centring` refuses what would show.
 _CENTRED = 1e-2
+
+# What the papers call the scalars of each kernel.
+SYMBOLS = {
+    kernel: dict(zip(("diagonal", "linear", "norm", "trace"), symbols, strict=True))
+    for kernel, symbols in {
+        "ck": ("γ²", "α₁", "α₂", "α₃"),
+        "ck_preactivations": ("γ²", "α₁", "α₂", "α₃"),
+        "ntk": ("κ²", "θ₁", "θ₂", "θ₃"),
+        "ntk_paper": ("κ²", "β₁", "β₂", "β₃"),
+        "ntk_preactivations": ("κ²", "π₁", "π₂", "π₃"),
+    }.items()
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,8 +72,15 @@ class Coefficients(Shown):
 
     @property
     def identity(self) -> float:
-        """γ² - τ0² α₁, what stands in front of the identity in (4.7)."""
+        """γ² - τ0² α₁, the factor of the identity in (4.7)."""
         return self.diagonal - self.tau0**2 * self.linear
+
+    def _facts(self) -> dict[str, Any]:
+        symbols = SYMBOLS.get(self.kernel, SYMBOLS["ck"])
+        scalars = {
+            f"{name} {symbols[name]}": getattr(self, name) for name in ("linear", "norm", "trace", "diagonal")
+        }
+        return scalars | {"tau0": self.tau0, "kernel": self.kernel}
 
     def as_array(self) -> NDArray[np.float64]:
         """(diagonal, linear, norm, trace), in the order of docs/theory.md (7.1)."""
@@ -69,7 +89,7 @@ class Coefficients(Shown):
 
 @dataclass(frozen=True)
 class LayerMoments:
-    """What a centred activation contributes at q: M_0 ≃ 0, M_1, M_2, S, S', E1 of docs/theory.md section 2."""
+    """The moments of a centred activation at q: M_0 ≃ 0, M_1, M_2, S, S', E1 of docs/theory.md section 2."""
 
     q: float
     mean: float

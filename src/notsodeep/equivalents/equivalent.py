@@ -11,10 +11,17 @@ from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
-from notsodeep.equivalents.operators import StructuredOperator
+from notsodeep.equivalents.operators import (
+    GramTerm,
+    LowRankTerm,
+    StructuredOperator,
+    Term,
+    gram,
+    low_rank,
+    merged,
+)
 from notsodeep.equivalents.powers import ClassValues, exact_power, mixture_terms, sketched_terms
 from notsodeep.equivalents.separable import Separable, compressed, floored, separable
-from notsodeep.equivalents.terms import GramTerm, LowRankTerm, Term, gram, low_rank, merged
 from notsodeep.errors import InputError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel

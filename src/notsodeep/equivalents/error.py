@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from scipy.sparse.linalg import aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.display import Shown
@@ -16,14 +16,11 @@ from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.linalg.block_lanczos import norm_by_blocks, operator_norm
-from notsodeep.linalg.symmetric_operator import SymmetricOperator
+from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows
 
-# Rows of the exact kernel held at once.
-BLOCK = 512
 # The best factor is searched for until the distance is known to about this share of itself.
 _FACTOR_TOLERANCE = 2e-3
 # Below this, relative to the factor, a distance is rounding.
@@ -140,7 +137,6 @@ def equivalence_error(
     kernel: str = "ck",
     form: str = "asymptotic",
     *,
-    blockwise: bool = False,
     tolerance: float = 1e-3,
     progress: bool | Report = False,
     **options: Any,
@@ -153,7 +149,6 @@ def equivalence_error(
         stats: statistics of the classes.
         kernel: which kernel.
         form: "asymptotic" or "refined".
-        blockwise: never hold the n × n kernel; compute its rows in blocks at each pass (about ten of them).
         tolerance: relative accuracy of the two norms.
         progress: True for a bar on stderr when it takes longer than two seconds.
         **options: of the refined form, as in `equivalent`: order, square, rank, seed and around.
@@ -161,7 +156,7 @@ def equivalence_error(
     rows = as_rows(X)
     with reported(progress, "equivalent and exact kernel"):
         operator = equivalent(model, rows, stats, kernel, form, **options)
-        return distance_to_exact(model, rows, operator, kernel, blockwise=blockwise, tolerance=tolerance)
+        return distance_to_exact(model, rows, operator, kernel, tolerance=tolerance)
 
 
 def distance_to_exact(
@@ -170,33 +165,12 @@ def distance_to_exact(
     operator: StructuredOperator,
     kernel: str = "ck",
     *,
-    blockwise: bool = False,
     tolerance: float = 1e-3,
 ) -> OperatorDistance:
     """The distance between the exact kernel on X and any operator that is meant to approximate it."""
     rows = as_rows(X)
     if operator.shape != (len(rows), len(rows)):
         raise InputError(f"The operator has shape {operator.shape}, the kernel of X {(len(rows),) * 2}.")
-    if blockwise:
-        exact: LinearOperator = _RowBlocks(model, rows, kernel)
-        whole, apart = (norm_by_blocks(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
-    else:
-        exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
-        whole, apart = (operator_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
+    exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
+    whole, apart = (operator_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
     return OperatorDistance(apart / whole, apart, whole, tolerance)
-
-
-class _RowBlocks(SymmetricOperator):
-    """The exact kernel as an operator that computes its rows when they are needed."""
-
-    def __init__(self, model: DEQ | Explicit, X: Array, kernel: str) -> None:
-        self._model, self._rows, self._kernel = model, X, kernel
-        super().__init__(len(X))
-
-    def _matmat(self, block: Array) -> Array:
-        result = np.empty((len(self._rows), block.shape[1]))
-        for start in range(0, len(self._rows), BLOCK):
-            rows = slice(start, start + BLOCK)
-            part = exact_kernel(self._model, self._rows[rows], self._rows, kernel=self._kernel)
-            result[rows] = part @ block
-        return result

@@ -47,22 +47,11 @@ from notsodeep.validation import Array
 LARGEST_CORRELATION = 0.9
 _NEWTON_STEPS = 60
 _ROUNDING = 1e-15
+_TANGENT = ("ntk", "ntk_paper", "ntk_preactivations")
 
 
-@dataclass(frozen=True)
-class Readings:
-    """The kernels of one model; each a series (order + 1, a, b) off the diagonal, or values (n,) on it."""
-
-    ck: Array
-    ck_preactivations: Array
-    ntk: Array
-    ntk_paper: Array
-    ntk_preactivations: Array
-
-    def of(self, kernel: str) -> Array:
-        """The series, or the diagonal, of the kernel with this name."""
-        values: Array = getattr(self, kernel)
-        return values
+# The kernels of one model by name; each a series (order + 1, a, b) off the diagonal.
+KernelSeries = dict[str, Array]
 
 
 def expand(model: Model, left: Array, right: Array, kernel: str, order: int, around: float) -> Array:
@@ -77,11 +66,11 @@ def expand(model: Model, left: Array, right: Array, kernel: str, order: int, aro
         around: ρ⁰, the correlation at which the series starts.
     """
     point = around * np.sqrt(left[:, None] * right)
-    return series_of(model, left, right, point, order).of(kernel)
+    return series_of(model, left, right, point, order)[kernel]
 
 
 @singledispatch
-def series_of(model: Model, left: Array, right: Array, point: Array, order: int) -> Readings:
+def series_of(model: Model, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     """The series of all kernels of one kind of model; another kind registers a function of its own here."""
     raise no_equivalent(model)
 
@@ -104,7 +93,7 @@ def refuse_uncovered(model: Model, kernel: str) -> None:
 
 
 @series_of.register
-def _implicit(model: DEQ, left: Array, right: Array, point: Array, order: int) -> Readings:
+def _implicit(model: DEQ, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     q1 = _variances(model, left)
     duals = _Duals(model.activation, q1, q1 if right is left else _variances(model, right))
     forcing = model.sigma_b2 * point + model.bias2
@@ -119,19 +108,21 @@ def _implicit(model: DEQ, left: Array, right: Array, point: Array, order: int) -
     return _implicit_readings(model.sigma_a2, features, preactivations, slopes)
 
 
-def _implicit_readings(sigma_a2: float, features: Array, preactivations: Array, slopes: Array) -> Readings:
+def _implicit_readings(
+    sigma_a2: float, features: Array, preactivations: Array, slopes: Array
+) -> KernelSeries:
     """Series of G, Λ, Θ, K, Π from those of G, Λ, D: docs/theory.md (3.8)–(3.10)."""
     remaining = -sigma_a2 * slopes
     remaining[0] += 1.0
     inverse = _reciprocal(remaining)
     tangent = _multiply(preactivations, inverse)
-    return Readings(
-        ck=features,
-        ck_preactivations=preactivations,
-        ntk=features + _multiply(slopes, tangent),
-        ntk_paper=_multiply(features, inverse),
-        ntk_preactivations=tangent,
-    )
+    return {
+        "ck": features,
+        "ck_preactivations": preactivations,
+        "ntk": features + _multiply(slopes, tangent),
+        "ntk_paper": _multiply(features, inverse),
+        "ntk_preactivations": tangent,
+    }
 
 
 def _implicit_deviation(model: DEQ, derivatives: Array, gain: Array, order: int) -> Array:
@@ -198,7 +189,7 @@ def _refuse_divergence(remaining: Array) -> None:
 
 
 @series_of.register
-def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: int) -> Readings:
+def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     gram = np.zeros((order + 1, *point.shape))
     gram[0], gram[1] = point, 1.0
     features = tangent = incoming = gram
@@ -216,7 +207,7 @@ def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: i
         tangent = features + _multiply(tangent, _compose(derivatives[1:], deviation))
         after = np.asarray(second_moment(layer.phi, q1))
         q1, q2 = after, after if same else np.asarray(second_moment(layer.phi, q2))
-    return Readings(features, incoming, tangent, tangent, tangent)
+    return {"ck": features, "ck_preactivations": incoming} | dict.fromkeys(_TANGENT, tangent)
 
 
 @exact_diagonal.register
@@ -227,7 +218,7 @@ def _explicit_diagonal(model: Explicit, squares: Array, kernel: str) -> Array:
         slope = np.asarray(derivative_second_moment(layer.phi, incoming))
         q = np.asarray(second_moment(layer.phi, incoming))
         tangent = q + slope * tangent
-    return Readings(q, incoming, tangent, tangent, tangent).of(kernel)
+    return {"ck": q, "ck_preactivations": incoming}.get(kernel, tangent)
 
 
 # --- the dual activation and its derivatives ----------------------------------------------------------
@@ -252,11 +243,11 @@ class _Duals:
         rho = covariance / scale
         terms = _terms_needed(float(np.abs(rho).max()), count)
         products = self._products(terms)
-        found = np.empty((count, *scale.shape))
+        values = np.empty((count, *scale.shape))
         for k in range(count):
             ratios = _falling(np.arange(k, terms), k)
-            found[k] = polyval(rho, products[k:] * ratios[:, None, None], tensor=False) / scale**k
-        return found
+            values[k] = polyval(rho, products[k:] * ratios[:, None, None], tensor=False) / scale**k
+        return values
 
     def _products(self, terms: int) -> Array:
         """a_k(q) a_k(q'), shape (terms, a, b)."""

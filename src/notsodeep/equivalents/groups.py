@@ -27,7 +27,6 @@ from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
 from notsodeep.errors import InputError
-from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, IntArray
 
@@ -39,8 +38,6 @@ _SMOOTH = 1e-3
 _UNCOUPLED_STEPS = 2.0
 # The smallest squared norm of a group, relative to its class: in few dimensions a Gaussian reaches below 0.
 _SMALLEST_NORM = 0.1
-# Norms at which the scalars are computed, and the last coefficients of their series that show it to suffice.
-_NODES, _TAIL = 10, 1e-9
 # Parts of a kernel below this fraction of its diagonal are rounding.
 _NO_WIDTH = 1e-12
 # Room below the lowest offset, in units of the spread that XXᵀ gives to the spectrum.
@@ -83,7 +80,7 @@ def _centres(number: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Refined:
+class FiniteKernel:
     """A kernel on a mixture with the corrections of finite n and p, in units of `stretch`."""
 
     noise: Noise  # the samples without their means, in groups
@@ -99,7 +96,7 @@ def refined(
     scalars: Coefficients,
     *,
     one_norm: bool = False,
-) -> Refined:
+) -> FiniteKernel:
     """The finite-n form of a kernel on a mixture.
 
     The unit is that of XXᵀ, α₁ τ0². Where XXᵀ acts less than the other two do (even activations, whose α₁ is zero, and
@@ -115,7 +112,7 @@ def refined(
         raise InputError(
             f"At τ0 = {stats.tau0:.4g} this kernel has no linear part (M_1 = 0) and no part in c_ij² (M_2 = 0): its "
             "spectrum is decided by terms of third order, which the refined form does not have. Use "
-            "form='asymptotic', where they vanish, or the eigenvalues of the exact kernel."
+            "the eigenvalues of the exact kernel."
         )
     norms = np.sqrt(np.maximum(groups.squares, _SMALLEST_NORM * square))
     linear, diagonal = _at_norms(model, norms, scalars.kernel)
@@ -126,7 +123,7 @@ def refined(
     diagonal = diagonal - gain * stretch / square * groups.squares
     noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal, stretch)
     perturbation = _perturbation(gmm, stats, scalars, groups, noise, own, stretch)
-    return Refined(noise, perturbation, float(diagonal.min() - stretch * room), stretch)
+    return FiniteKernel(noise, perturbation, float(diagonal.min() - stretch * room), stretch)
 
 
 def _noise(
@@ -195,23 +192,12 @@ def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients, s
 
 
 def _at_norms(model: DEQ | Explicit, norms: Array, kernel: str) -> tuple[Array, Array]:
-    """α₁ and γ² at other norms: smooth in log τ, so that a few of them give all where the norms lie close together."""
-    distinct = np.unique(norms)
-    if len(distinct) > _NODES:
-        axis = LogInterval.of(distinct)
-        series = chebyshev_coefficients(_scalars(model, axis.nodes(_NODES), kernel))
-        if np.all(np.abs(series[-2:]).max(axis=0) <= _TAIL * np.abs(series).max(axis=0)):
-            found = (chebyshev_basis(axis.place(norms), _NODES) @ series).T
-            return found[0], found[1]
-    found = _scalars(model, distinct, kernel).T[:, np.searchsorted(distinct, norms)]
-    return found[0], found[1]
-
-
-def _scalars(model: DEQ | Explicit, norms: Array, kernel: str) -> Array:
-    """The scalars α₁ and γ² at each norm, shape (norms, 2).
+    """The scalars α₁ and γ² at each norm.
 
     To first order in τ² - τ0² it is the same whether the activation stays centred at τ0 or moves along:
     docs/theory.md (2.11).
     """
-    local = [coefficients(model.centred(tau), tau, kernel) for tau in map(float, norms)]
-    return np.array([(one.linear, one.diagonal) for one in local])
+    distinct = np.unique(norms)
+    local = [coefficients(model.centred(tau), tau, kernel) for tau in map(float, distinct)]
+    table = np.array([(one.linear, one.diagonal) for one in local])[np.searchsorted(distinct, norms)]
+    return table[:, 0], table[:, 1]

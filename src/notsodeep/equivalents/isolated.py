@@ -28,15 +28,13 @@ from scipy.optimize import brentq
 from notsodeep.data import ClassStatistics
 from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.equivalents.resolvent import Noise, slope
-from notsodeep.equivalents.support import Gap, Point
+from notsodeep.equivalents.support import Point, SpectralGap
 from notsodeep.validation import Array
 
 # Roots closer than this, relative, are one root with several eigenvectors.
 _SAME_ROOT = 1e-9
 # A gap that begins at 0 is searched from this fraction of its length on: what is below belongs to the atom.
 _FROM_ZERO = 1e-9
-# An eigenvalue of V𝒞Vᵀ below this fraction of the largest, or of the diagonal, is zero up to rounding.
-_NO_ACTION = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +91,7 @@ class Perturbation:
         positive = np.count_nonzero(self.signs(g) > 0) + np.count_nonzero(g > 0)
         return int(positive) - len(g) - 1
 
-    def roots(self, gap: Gap) -> list[tuple[float, int]]:
+    def roots(self, gap: SpectralGap) -> list[tuple[float, int]]:
         """Eigenvalues in a gap, in ascending order, and how often each occurs."""
         start, stop = self.ends(gap)
         low, high = self.signs(start.g), self.signs(stop.g)
@@ -105,20 +103,20 @@ class Perturbation:
         found = [brentq(branch, start.z, stop.z, args=(k,), rtol=1e-13) for k in crossing]
         return _together(sorted(found))
 
-    def ends(self, gap: Gap) -> tuple[Point, Point]:
+    def ends(self, gap: SpectralGap) -> tuple[Point, Point]:
         """The first and the last point where a gap is searched: its edges, or near 0 and above all."""
         near_zero = _FROM_ZERO * (gap.high or gap.inside).z
         start = gap.low or Point(near_zero, gap.at(self.noise, near_zero))
         return start, gap.high or self._beyond(gap, start.z)
 
-    def _beyond(self, gap: Gap, z: float) -> Point:
+    def _beyond(self, gap: SpectralGap, z: float) -> Point:
         while True:
             z *= 2.0
             g = gap.at(self.noise, z)
             if self.shift(g) == 0:
                 return Point(z, g)
 
-    def aligned(self, gap: Gap, z: float, times: int) -> list[Isolated]:
+    def aligned(self, gap: SpectralGap, z: float, times: int) -> list[Isolated]:
         """The isolated eigenvalues at a root that is no edge, with projections from the residue.
 
         For H y = 0 the residue of Uᵀ(kernel - z)^{-1}U has, in the columns J/√p of U, the entries
@@ -137,25 +135,6 @@ class Perturbation:
         member = self.noise.member
         sums, ratios = np.bincount(member, column), np.bincount(member, self.noise.ratios)
         return np.asarray(sums**2 / ratios)
-
-
-def without_bulk(noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> list[tuple[float, Array]]:
-    """Eigenvalues of V𝒞Vᵀ, docs/theory.md (4.7), when α₁ = 0: a problem of size K+1, as VᵀV is diagonal.
-
-    Returns:
-        Non-zero eigenvalues in ascending order, each with the squared projections of its eigenvector on the classes.
-    """
-    classes = len(noise.sizes)
-    joint = np.append(stats.t, 1.0)
-    inner = scalars.norm * np.outer(joint, joint)
-    inner[:classes, :classes] += scalars.trace * stats.T
-    lengths = np.sqrt(np.append(noise.ratios, 2.0 * noise.ratios @ np.diag(stats.T)))
-    values, vectors = np.linalg.eigh(inner * lengths[:, None] * lengths)
-    kept = values > _NO_ACTION * max(float(values.max()), scalars.diagonal)
-    return [
-        (float(value), vector[:classes] ** 2)
-        for value, vector in zip(values[kept], vectors.T[kept], strict=True)
-    ]
 
 
 def _together(roots: list[float]) -> list[tuple[float, int]]:

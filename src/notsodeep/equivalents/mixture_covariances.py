@@ -6,14 +6,13 @@ means. Covariances and means come in units where τ0 = 1.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.data import Diagonal, GaussianMixture, Isotropic
+from notsodeep.data import GaussianMixture
 from notsodeep.validation import Array, IntArray
 
 Values = NDArray[Any]  # float64 outside the support, complex128 inside
@@ -27,42 +26,8 @@ _COMMUTING = 1e-10
 _NULL = 1e-12
 
 
-class Shapes(ABC):
-    """The covariances C_a and means μ_a of K classes.
-
-    Attributes:
-        p: the dimension.
-        largest: the largest eigenvalue of any C_a.
-        resolution: how close to 0, relative to the spectrum, the equations can be solved.
-    """
-
-    p: int
-    largest: float
-    resolution: ClassVar[float]
-
-    @abstractmethod
-    def traces(self, h: Values) -> tuple[Values, Values]:
-        """For Z vectors h, (1/p) tr(C_a R) and (1/p) tr(C_a R C_b R): shapes (Z, K) and (Z, K, K)."""
-
-    @abstractmethod
-    def negative(self, h: Array) -> int:
-        """How many eigenvalues of I + Σ h_a C_a are negative, for one real h."""
-
-    @abstractmethod
-    def mean_form(self, h: Array) -> Array:
-        """The matrix 𝓜ᵀR𝓜, shape (K, K); in docs/theory.md (6.7) zQ̄ is -R."""
-
-    @abstractmethod
-    def mean_form_slope(self, h: Array, rates: Array) -> Array:
-        """The derivative of -𝓜ᵀR𝓜 when h moves at these rates: 𝓜ᵀ R Σ_a h_a' C_a R 𝓜."""
-
-    @abstractmethod
-    def spanned(self, members: Mask) -> int:
-        """The dimension of the sum of the ranges of the C_a of some classes."""
-
-
 @dataclass(frozen=True, eq=False)
-class Commuting(Shapes):
+class Commuting:
     """Covariances with a common eigenbasis: only the distinct K-tuples of eigenvalues matter."""
 
     p: int
@@ -70,6 +35,7 @@ class Commuting(Shapes):
     values: Array  # the eigenvalues of the C_a, shape (D, K)
     multiplicity: IntArray  # how often each K-tuple occurs, shape (D,)
     gram: Array  # Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K)
+    # How close to 0, relative to the spectrum, the equations can be solved.
     resolution: ClassVar[float] = 1e-14
 
     @classmethod
@@ -84,6 +50,7 @@ class Commuting(Shapes):
         return np.asarray(1.0 + h @ self.values.T)
 
     def traces(self, h: Values) -> tuple[Values, Values]:
+        """For Z vectors h, (1/p) tr(C_a R) and (1/p) tr(C_a R C_b R): shapes (Z, K) and (Z, K, K)."""
         classes = h.shape[1]
         weighted = self.values * self.multiplicity[:, None] / self.p
         pairs = (weighted[:, :, None] * self.values[:, None, :]).reshape(-1, classes**2)
@@ -96,21 +63,25 @@ class Commuting(Shapes):
         return first, second.reshape(-1, classes, classes)
 
     def negative(self, h: Array) -> int:
+        """How many eigenvalues of I + Σ h_a C_a are negative, for one real h."""
         return int(self.multiplicity[self._shifted(h) < 0].sum())
 
     def mean_form(self, h: Array) -> Array:
+        """The matrix 𝓜ᵀR𝓜, shape (K, K); in docs/theory.md (6.7) zQ̄ is -R."""
         return np.asarray(np.tensordot(1.0 / self._shifted(h), self.gram, axes=1))
 
     def mean_form_slope(self, h: Array, rates: Array) -> Array:
+        """The derivative of -𝓜ᵀR𝓜 when h moves at these rates: 𝓜ᵀ R Σ_a h_a' C_a R 𝓜."""
         return np.asarray(np.tensordot((self.values @ rates) / self._shifted(h) ** 2, self.gram, axes=1))
 
     def spanned(self, members: Mask) -> int:
+        """The dimension of the sum of the ranges of the C_a of some classes."""
         present = (self.values[:, members] > _NULL * self.largest).any(axis=1)
         return int(self.multiplicity[present].sum())
 
 
 @dataclass(frozen=True, eq=False)
-class General(Shapes):
+class General:
     """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p."""
 
     p: int
@@ -137,6 +108,7 @@ class General(Shapes):
         return matrix
 
     def traces(self, h: Values) -> tuple[Values, Values]:
+        """As in `Commuting`."""
         classes = range(h.shape[1])
         first, second = np.empty(h.shape, h.dtype), np.empty((*h.shape, h.shape[1]), h.dtype)
         for row, point in enumerate(h):
@@ -148,24 +120,32 @@ class General(Shapes):
         return first / self.p, second / self.p
 
     def negative(self, h: Array) -> int:
+        """As in `Commuting`."""
         return int(np.count_nonzero(np.linalg.eigvalsh(self._shifted(h)) < 0))
 
     def mean_form(self, h: Array) -> Array:
+        """As in `Commuting`."""
         return np.asarray(self.rest + self.means @ np.linalg.solve(self._shifted(h), self.means.T))
 
     def mean_form_slope(self, h: Array, rates: Array) -> Array:
+        """As in `Commuting`."""
         solved = np.linalg.solve(self._shifted(h), self.means.T)
         return np.asarray(solved.T @ np.tensordot(rates, self.matrices, axes=1) @ solved)
 
     def spanned(self, members: Mask) -> int:
+        """As in `Commuting`."""
         spectrum = np.linalg.eigvalsh(self.matrices[members].sum(axis=0)) if members.any() else np.zeros(1)
         return int(np.count_nonzero(spectrum > _NULL * self.p * self.largest))
+
+
+# The covariances C_a and means μ_a of K classes, in the cheapest form.
+Shapes = Commuting | General
 
 
 def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
     """The classes of a mixture in the cheapest basis there is, in units of tau0."""
     means = mixture.means / tau0
-    if all(isinstance(covariance, Isotropic | Diagonal) for covariance in mixture.covariances):
+    if all(covariance.is_diagonal for covariance in mixture.covariances):
         diagonals = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1)
         return Commuting.of(diagonals / tau0**2, means)
     matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / tau0**2

@@ -17,6 +17,7 @@ and the determinant. Unlike the usual form of Woodbury's identity it never inver
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -24,14 +25,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from notsodeep.equivalents.terms import Term, check_term, merged
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.linalg.block_lanczos import extreme_eigenvalues
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
-from notsodeep.linalg.low_rank import woodbury_core
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
-from notsodeep.validation import Array, as_real, as_right_sides
+from notsodeep.validation import Array, as_real, as_right_sides, squared_norms
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
 DENSE_LIMIT = 5000
@@ -41,6 +40,130 @@ _RECURSION, _ITERATIONS = 1e-12, 2000
 COLUMN_LIMIT = 1500
 # So many columns cost, for each right side, what the iteration does: about a hundred products.
 _COLUMNS_PER_SIDE = 200
+
+
+# --- parts: Gram terms Σ c_r D_r X Xᵀ D_r and low-rank terms U C Uᵀ --------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class GramTerm:
+    """Σ_r c_r D_r X Xᵀ D_r, that is the entrywise product of X Xᵀ and weights · diag(c) · weightsᵀ.
+
+    Attributes:
+        rows: X, shape (n, p).
+        weights: the diagonals of the D_r in columns, shape (n, R).
+        scales: c_r, shape (R,).
+    """
+
+    rows: Array
+    weights: Array
+    scales: Array
+
+    @property
+    def columns(self) -> int:
+        """How many columns the term has as a factor."""
+        return int(self.rows.shape[1] * len(self.scales))
+
+    def product(self, block: Array) -> Array:
+        """The term times an (n, b) block, as two matrix products for all D_r together."""
+        n, width = block.shape
+        spread = (self.weights[:, :, None] * block[:, None, :]).reshape(n, -1)
+        gathered = self.rows @ (self.rows.T @ spread)
+        weighted = gathered.reshape(n, -1, width) * (self.weights * self.scales)[:, :, None]
+        return np.asarray(weighted.sum(axis=1))
+
+    def to_dense(self) -> Array:
+        """The term as an n × n array."""
+        return (self.rows @ self.rows.T) * ((self.weights * self.scales) @ self.weights.T)
+
+    def diagonal(self) -> Array:
+        """The diagonal of the term."""
+        return squared_norms(self.rows) * (self.weights**2 @ self.scales)
+
+    def factor(self) -> tuple[Array, Array]:
+        """The columns [D_1 X, D_2 X, …] and their core."""
+        columns = (self.weights[:, :, None] * self.rows[:, None, :]).reshape(len(self.rows), -1)
+        return columns, np.diag(np.repeat(self.scales, self.rows.shape[1]))
+
+    def times(self, number: float) -> GramTerm:
+        """A multiple of the term."""
+        return GramTerm(self.rows, self.weights, number * self.scales)
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankTerm:
+    """U C Uᵀ with U of shape (n, k) and C symmetric."""
+
+    basis: Array
+    core: Array
+
+    @property
+    def columns(self) -> int:
+        """How many columns the term has as a factor."""
+        return int(self.basis.shape[1])
+
+    def product(self, block: Array) -> Array:
+        """The term times an (n, b) block."""
+        return self.basis @ (self.core @ (self.basis.T @ block))
+
+    def to_dense(self) -> Array:
+        """The term as an n × n array."""
+        return (self.basis @ self.core) @ self.basis.T
+
+    def diagonal(self) -> Array:
+        """The diagonal of the term."""
+        return np.asarray(np.einsum("ij,ij->i", self.basis @ self.core, self.basis))
+
+    def factor(self) -> tuple[Array, Array]:
+        """U and C."""
+        return self.basis, self.core
+
+    def times(self, number: float) -> LowRankTerm:
+        """A multiple of the term."""
+        return LowRankTerm(self.basis, number * self.core)
+
+
+Term = GramTerm | LowRankTerm
+
+
+def gram(rows: Array, scale: float = 1.0) -> GramTerm:
+    """The term scale · X Xᵀ."""
+    return GramTerm(rows, np.ones((len(rows), 1)), np.array([float(scale)]))
+
+
+def low_rank(basis: Array, core: Array) -> LowRankTerm:
+    """The term U C Uᵀ; C is made symmetric to the last bit."""
+    square = np.asarray(core, dtype=np.float64)
+    return LowRankTerm(np.asarray(basis, dtype=np.float64), (square + square.T) / 2.0)
+
+
+def merged(terms: tuple[Term, ...]) -> list[Term]:
+    """Gram terms of the same X become one, so that a sum costs two matrix products and not four."""
+    kept: list[Term] = []
+    for term in terms:
+        for place, old in enumerate(kept):
+            if isinstance(old, GramTerm) and isinstance(term, GramTerm) and old.rows is term.rows:
+                weights = np.hstack([old.weights, term.weights])
+                kept[place] = GramTerm(old.rows, weights, np.concatenate([old.scales, term.scales]))
+                break
+        else:
+            kept.append(term)
+    return kept
+
+
+def check_term(term: Term, n: int) -> None:
+    """Refuse a term of another number of rows, or whose parts do not agree."""
+    if isinstance(term, GramTerm):
+        good = len(term.rows) == n and term.weights.shape == (n, len(term.scales))
+    else:
+        good = len(term.basis) == n and term.core.shape == (term.basis.shape[1],) * 2
+    if not good:
+        raise InputError(
+            f"A {type(term).__name__} does not fit an operator of {n} rows, or its own parts do not agree."
+        )
+
+
+# --- the operator -----------------------------------------------------------------------------------------------------
 
 
 class StructuredOperator(SymmetricOperator):
@@ -175,13 +298,13 @@ class StructuredOperator(SymmetricOperator):
         constant = self.own_diagonal[0]
         if not self.is_thin or np.any(self.own_diagonal != constant):
             return np.asarray(linalg.eigvalsh(self.to_dense(), overwrite_a=True, check_finite=False))
-        columns, core = self._factor
+        columns, core = self.factor
         triangle = linalg.qr(columns, mode="r", check_finite=False)[0][: columns.shape[1]]
         small = linalg.eigvalsh(_congruence(triangle, core), check_finite=False)
         return np.sort(np.concatenate([constant + small, np.full(self.n - len(small), constant)]))
 
     @cached_property
-    def _factor(self) -> tuple[Array, Array]:
+    def factor(self) -> tuple[Array, Array]:
         """The columns F of all terms and their block-diagonal core S."""
         if not self.terms:
             return np.zeros((self.n, 0)), np.zeros((0, 0))
@@ -204,9 +327,9 @@ class StructuredOperator(SymmetricOperator):
         return self.plus_diagonal(ridge)._solved(right.reshape(self.n, -1)).reshape(right.shape)
 
     def _solved(self, block: Array) -> Array:
-        through_columns = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
+        thin = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
         few = max(COLUMN_LIMIT, _COLUMNS_PER_SIDE * block.shape[1])
-        if through_columns and (self.n <= DENSE_LIMIT or self.columns <= few):
+        if thin and (self.n <= DENSE_LIMIT or self.columns <= few):
             return self._solved_through_columns(block)
         if self.n <= DENSE_LIMIT:
             return solve_symmetric(self.to_dense(), block)
@@ -220,40 +343,20 @@ class StructuredOperator(SymmetricOperator):
                 verified=False,
             ).x
         except ConvergenceError:
-            if not through_columns:
+            if not thin:
                 raise
             return self._solved_through_columns(block)
 
     def _solved_through_columns(self, block: Array) -> Array:
-        """By Woodbury's identity, refined once; orthogonalised first where the residual shows that it lost digits."""
-        columns, core = self._factor
-        diagonal = self.own_diagonal[:, None]
-        middle = woodbury_core(columns.T @ (columns / diagonal), core)
-
-        def inverse(right: Array) -> Array:
-            first = right / diagonal
-            return np.asarray(first - columns @ (middle @ (columns.T @ first)) / diagonal)
-
-        answer = inverse(block)
-        answer = answer + inverse(block - self._matmat(answer))
-        left = np.linalg.norm(block - self._matmat(answer))
-        if left <= _RECURSION * np.linalg.norm(block):
-            return answer
-        return _whitened_solve(self, block)
-
-
-def _whitened_solve(operator: StructuredOperator, block: Array) -> Array:
-    """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
-    root = np.sqrt(operator.own_diagonal)
-    columns, core = operator._factor
-    orthonormal, triangle = linalg.qr(
-        columns / root[:, None], mode="economic", overwrite_a=True, check_finite=False
-    )
-    small = _congruence(triangle, core)
-    whitened = block / root[:, None]
-    inside = orthonormal.T @ whitened
-    correction = solve_symmetric(np.eye(len(small)) + small, inside) - inside
-    return np.asarray((whitened + orthonormal @ correction) / root[:, None])
+        """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
+        root = np.sqrt(self.own_diagonal)
+        columns, core = self.factor
+        orthonormal, triangle = linalg.qr(columns / root[:, None], mode="economic", check_finite=False)
+        small = _congruence(triangle, core)
+        whitened = block / root[:, None]
+        inside = orthonormal.T @ whitened
+        correction = solve_symmetric(np.eye(len(small)) + small, inside) - inside
+        return np.asarray((whitened + orthonormal @ correction) / root[:, None])
 
 
 def _congruence(triangle: Array, core: Array) -> Array:

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from notsodeep.data.statistics import MixtureStatistics
+from notsodeep.equivalents.operators import GramTerm, Term, low_rank
 from notsodeep.equivalents.separable import Separable
-from notsodeep.equivalents.terms import GramTerm, Term, low_rank
 from notsodeep.linalg.low_rank import leading_part
 from notsodeep.validation import Array, squared_norms
 

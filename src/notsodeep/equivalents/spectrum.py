@@ -2,7 +2,7 @@
 
     spectrum = limiting_density(DEQ("tanh", 0.2), GaussianMixture.paper(1600), n=2000)
     spectrum.edges, spectrum.atoms, spectrum.isolated
-    spectrum.quantiles()                                # where the n eigenvalues should stand
+    spectrum.quantiles()                                # a prediction of the n eigenvalues
     print(spectrum.describe())
 
 The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are folds of the equation
@@ -13,6 +13,7 @@ The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -24,11 +25,11 @@ from notsodeep.display import Shown
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.groups import Refined, refined
-from notsodeep.equivalents.isolated import Perturbation, without_bulk
+from notsodeep.equivalents.groups import FiniteKernel, refined
+from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
-from notsodeep.equivalents.support import Gap
+from notsodeep.equivalents.support import SpectralGap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Report, reported
@@ -55,18 +56,18 @@ class LimitingSpectrum(Shown):
         edges: the intervals of the bulk, shape (number, 2).
         isolated: eigenvalues outside the bulk in ascending order, each as often as it occurs; in the limit they
             carry no mass. One nearer to an edge than the bulk's outermost eigenvalue is expected to be is counted to
-            the bulk: at this n the two cannot be told apart.
+            the bulk: at this n the two are indistinguishable.
         alignment: squared projections of their eigenvectors on the normalised indicators of the classes,
             shape (number, K). A row sums to the squared projection on the space of the classes. Of
             eigenvalues closer than their fluctuations, of order n^{-1/2}, only the sum means anything.
-        counts: how many of the n eigenvalues stand in each interval of the bulk, without the isolated ones.
-        atom_counts: how many stand at each atom.
+        counts: number of the n eigenvalues in each interval of the bulk, without the isolated ones.
+        atom_counts: number of eigenvalues at each atom.
         scalars: the coefficients of the kernel.
         n: the number of samples.
         p: the dimension.
         residual: the largest residual of the equations at the points where they were solved.
         mass_error: how far the integrals of the density are from the masses that the equation counts.
-        origin: where z = 0 of the noise stands on the scale of the kernel, docs/theory.md (6.4).
+        origin: the eigenvalue of the kernel that belongs to z = 0 of the noise, docs/theory.md (6.4).
         stretch: the length of a unit of z there.
     """
 
@@ -110,16 +111,21 @@ class LimitingSpectrum(Shown):
             number: how many, spread evenly through the distribution of the n eigenvalues; n when left out,
                 and then every isolated eigenvalue is among them once.
         """
-        wanted = self.n if number is None else as_count(number, "number")
+        count = self.n if number is None else as_count(number, "number")
         parts = [self.isolated]
         for (location, _), size in zip(self.atoms, self.atom_counts, strict=True):
             parts.append(np.full(size, location))
         for bulk, size in zip(self._bulks, self.counts, strict=True):
             parts.append(self.stretch * bulk.quantile((np.arange(size) + 0.5) / max(size, 1)) + self.origin)
         every = np.sort(np.concatenate(parts))
-        if wanted == self.n:
+        if count == self.n:
             return every
-        return np.asarray(np.quantile(every, (np.arange(wanted) + 0.5) / wanted, method="hazen"))
+        return np.asarray(np.quantile(every, (np.arange(count) + 0.5) / count, method="hazen"))
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the density, the atoms and the isolated eigenvalues; returns the matplotlib axes."""
+        # By name: `figures` imports this module, and needs matplotlib.
+        return import_module("notsodeep.figures").plot_spectrum(self, ax=ax)
 
     def describe(self) -> str:
         """The prediction in words."""
@@ -193,13 +199,15 @@ def limiting_density(
         scalars = coefficients(model, stats.tau0, kernel)
         refuse_large_mean(model, stats, scalars)
         if form == "refined":
-            found = refined(model, gmm, stats, scalars, one_norm=on_sphere)
-            return _assembled(found, scalars, points)
+            return _assembled(refined(model, gmm, stats, scalars, one_norm=on_sphere), scalars, points)
         noise = Noise.of_classes(shapes_of(gmm, stats.tau0), stats.sizes)
         stretch = scalars.linear * stats.tau0**2
         if stretch <= _NO_LINEAR * scalars.diagonal:
-            return _flat(noise, stats, scalars)
-        limit = Refined(noise, Perturbation.of(noise, stats, scalars), scalars.identity, stretch)
+            raise InputError(
+                f"At τ0 = {stats.tau0:.4g} this kernel has no linear part (M_1 = 0, as for even activations): in the "
+                "limit all its eigenvalues are equal. Use form='refined', which predicts how they spread at finite n."
+            )
+        limit = FiniteKernel(noise, Perturbation.of(noise, stats, scalars), scalars.identity, stretch)
         return _assembled(limit, scalars, points)
 
 
@@ -220,7 +228,7 @@ def _statistics(gmm: GaussianMixture, n: int) -> ClassStatistics:
     return stats
 
 
-def _assembled(parts: Refined, scalars: Coefficients, points: int) -> LimitingSpectrum:
+def _assembled(parts: FiniteKernel, scalars: Coefficients, points: int) -> LimitingSpectrum:
     noise, perturbation, origin, stretch = parts.noise, parts.perturbation, parts.origin, parts.stretch
     rank = noise.rank()
     bulks, gaps = find_bulks(noise, rank)
@@ -281,35 +289,11 @@ def _grid(bulk: Bulk, points: int) -> Array:
 
 
 def _populations(
-    perturbation: Perturbation, gaps: list[Gap], bulks: list[Bulk], rank: int
+    perturbation: Perturbation, gaps: list[SpectralGap], bulks: list[Bulk], rank: int
 ) -> tuple[int, tuple[int, ...]]:
-    """How many eigenvalues of the whole kernel stand at the atom and in each bulk, counted in the gaps."""
+    """The numbers of eigenvalues of the whole kernel at the atom and in each bulk, counted in the gaps."""
     n = perturbation.noise.n
     below = [[n - gap.above + perturbation.shift(end.g) for end in perturbation.ends(gap)] for gap in gaps]
     if len(below) == len(bulks):
         below = [[n - rank, n - rank], *below]
     return below[0][0], tuple(after[0] - before[1] for before, after in pairwise(below))
-
-
-def _flat(noise: Noise, stats: ClassStatistics, scalars: Coefficients) -> LimitingSpectrum:
-    """The spectrum without a linear part: one atom at γ² and the eigenvalues of V𝒞Vᵀ."""
-    found = without_bulk(noise, stats, scalars)
-    alignment = np.array([shares for _, shares in found]).reshape(-1, len(noise.sizes))
-    return LimitingSpectrum(
-        grid=np.empty(0),
-        density=np.empty(0),
-        atoms=((scalars.diagonal, 1.0),),
-        edges=np.empty((0, 2)),
-        isolated=frozen(np.array([scalars.diagonal + value for value, _ in found])),
-        alignment=frozen(alignment),
-        counts=(),
-        atom_counts=(noise.n - len(found),),
-        scalars=scalars,
-        n=noise.n,
-        p=noise.p,
-        residual=0.0,
-        mass_error=0.0,
-        origin=scalars.diagonal,
-        stretch=1.0,
-        _bulks=(),
-    )

@@ -41,7 +41,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Gap:
+class SpectralGap:
     """An interval without spectrum."""
 
     above: int  # the number of eigenvalues above it
@@ -81,7 +81,7 @@ def _certified(noise: Noise, z: float, near: Point, count: int) -> Point | None:
     return None
 
 
-def find_gaps(noise: Noise, rank: int) -> list[Gap]:
+def find_gaps(noise: Noise, rank: int) -> list[SpectralGap]:
     """All gaps from the lowest to the highest; the last one has no end."""
     top = _top_gap(noise)
     found = {0: top}
@@ -96,7 +96,7 @@ def find_gaps(noise: Noise, rank: int) -> list[Gap]:
     return sorted(found.values(), key=lambda gap: gap.inside.z)
 
 
-def with_gaps(noise: Noise, inside: list[Point], rank: int, gaps: list[Gap]) -> list[Gap]:
+def with_gaps(noise: Noise, inside: list[Point], rank: int, gaps: list[SpectralGap]) -> list[SpectralGap]:
     """The gaps, with those added to which given points belong."""
     found = {gap.above: gap for gap in gaps}
     for point in inside:
@@ -106,20 +106,20 @@ def with_gaps(noise: Noise, inside: list[Point], rank: int, gaps: list[Gap]) -> 
     return sorted(found.values(), key=lambda gap: gap.inside.z)
 
 
-def _top_gap(noise: Noise) -> Gap:
+def _top_gap(noise: Noise) -> SpectralGap:
     z = 1.1 * noise.bound
     solution = solve_on_axis(noise, np.array([z]))
     inside = Point(z, np.asarray(solution.g.real[0]))
-    return Gap(0, inside, _fold(noise, inside, -1.0, 0), None)
+    return SpectralGap(0, inside, _fold(noise, inside, -1.0, 0), None)
 
 
-def _open(noise: Noise, inside: Point, rank: int, found: dict[int, Gap]) -> None:
+def _open(noise: Noise, inside: Point, rank: int, found: dict[int, SpectralGap]) -> None:
     """Add the gap that a point lies in to those found so far, unless it is one of them."""
     count = noise.above(inside.g)
     if count in found:
         return
     low = None if count == rank else _fold(noise, inside, -1.0, count)
-    found[count] = Gap(count, inside, low, _fold(noise, inside, 1.0, count))
+    found[count] = SpectralGap(count, inside, low, _fold(noise, inside, 1.0, count))
 
 
 # --- edges -------------------------------------------------------------------------------------------

@@ -13,54 +13,44 @@ from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.designs import design
 from notsodeep.errors import InputError
-from notsodeep.estimators.machine import KERNELS
 from notsodeep.estimators.scaling import RowScaler, checked_rows
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit
 from notsodeep.models.programs import LayerInput
-from notsodeep.validation import Array, as_count, one_of, root_mean_square_norm
+from notsodeep.validation import Array, as_count, root_mean_square_norm
 
 
 @dataclass(eq=False, repr=False)
 class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Random features of the explicit network that shares the kernel of a DEQ.
+    """Random features of the explicit network that shares the conjugate kernel of a DEQ.
 
-    The DEQ is never solved: its designed twin (docs/theory.md (7.1) and (7.2)), one or two layers, is drawn once. For
-    "ck" the features are the last layer x^(L) of (1.4), and their inner products tend to Σ^(L) of (3.11). For "ntk"
-    there is beside them, at each layer, the tangent part
-
-        ψ^(l) = [x^(l), (N_l ψ^(l-1)) ∘ σ_l'(V_l x^(l-1))/√m],   ψ^(0) = x,   N_l, V_l, W_l Gaussian, independent,
-
-    whose inner products have the mean <ψ^(l-1), ψ'^(l-1)> F'_l, the second term of the recursion (3.11) for Θ^(l). The
-    error falls like 1/√n_components. What stays as n_components grows is the distance of the twin from the DEQ, which
-    vanishes in high dimension (`residual_` tells whether their scalars agree).
+    The DEQ is never solved: its designed twin (docs/theory.md (7.1)), one or two layers, is drawn once. The features
+    are the last layer x^(L) of (1.4), and their inner products tend to Σ^(L) of (3.11). The error falls like
+    1/√n_components. What remains as n_components grows is the kernel error of the twin, which vanishes in high
+    dimension (`residual_` tells whether their scalars agree).
 
     The DEQ is centred first, as every design is: compare with the kernel of `model_`, on rows scaled by `rows_`. It has
-    no bias, which would put a constant on all pairs and leave nothing to match.
+    no bias, which would add a constant to all pairs.
 
     Args:
-        n_components: how many features; also the width of hidden layers before the last. For "ntk" one half of them
-            are those of the CK.
-        kernel: "ck" or "ntk".
-        activation: of the DEQ, by name or as an `Activation`.
+        n_components: number of features; also the width of hidden layers before the last.
+        activation: activation of the DEQ, by name or as an `Activation`.
         sigma_a2: variance of the recurrent weights.
-        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
-        center: of the rows, as in `RowScaler`.
-        scale: of the rows, as in `RowScaler`.
-        random_state: a seed, or a generator to draw from; None draws anew each time.
+        sigma_b2: variance of the input weights; 1 - sigma_a2 if None.
+        center: as in `RowScaler`.
+        scale: as in `RowScaler`.
+        random_state: a seed, or a generator to draw from; None draws other weights each time.
 
     Attributes:
         network_: the designed `Explicit`.
-        model_: the centred `DEQ` that it stands for.
+        model_: the centred `DEQ` that it replaces.
         residual_: the largest relative difference of their scalars; below 1e-9 the design is exact.
-        weights_: W_l for each layer, shape (m, inputs).
-        slope_weights_, tangent_weights_: V_l and N_l; empty for "ck".
+        weights_: W_l for each layer, shape (n_components, inputs).
         rows_: the fitted `RowScaler`.
     """
 
     n_components: int = 1000
     _: KW_ONLY
-    kernel: str = "ck"
     activation: str | Activation = "relu"
     sigma_a2: float = 0.2
     sigma_b2: float | None = None
@@ -75,92 +65,65 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             X: samples in rows.
             y: not used.
         """
-        one_of(self.kernel, KERNELS, "kernel")
         as_count(self.n_components, "n_components")
         model = DEQ(self.activation, self.sigma_a2, self.sigma_b2)
         rows = checked_rows(self, X, reset=True)
         self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(rows)
         tau0 = _typical_norm(self.rows_.transform(rows))
-        self.network_, self.residual_ = _designed(model, tau0, self.kernel)
+        self.network_, self.residual_ = _designed(model, tau0)
         self.model_ = model.centred(tau0)
         self._draw(rows.shape[1])
         return self
 
     def transform(self, X: ArrayLike) -> Array:
-        """The features, shape (n, n_components)."""
+        """Compute the features, shape (n, n_components)."""
         check_is_fitted(self)
         rows = signal = self.rows_.transform(checked_rows(self, X))
-        if not self.tangent_weights_:
-            for layer, weights in zip(self.network_.inputs, self.weights_, strict=True):
-                signal = _scaled(layer.phi(_entering(layer, signal, rows) @ weights.T))
-            return signal
-        tangent = signal
-        for number, layer in enumerate(self.network_.inputs):
-            signal, tangent = _entering(layer, signal, rows), _entering(layer, tangent, rows)
-            slopes = layer.phi.derivative(signal @ self.slope_weights_[number].T)
-            mixed = _scaled(slopes * (tangent @ self.tangent_weights_[number].T))
-            signal = _scaled(layer.phi(signal @ self.weights_[number].T))
-            tangent = np.hstack([signal, mixed])
-        return tangent
+        for layer, weights in zip(self.network_.inputs, self.weights_, strict=True):
+            signal = layer.phi(_entering(layer, signal, rows) @ weights.T)
+            signal /= np.sqrt(len(weights))
+        return signal
 
     @property
     def _n_features_out(self) -> int:
-        """The number of features, from which `get_feature_names_out` makes their names."""
+        """Number of features, for `get_feature_names_out`."""
         return int(self.n_components)
 
-    def _draw(self, inputs: int) -> None:
-        rng = generator(self.random_state)
-        width, depth = int(self.n_components), len(self.network_.layers)
-        columns, tangent_inputs = inputs, inputs
+    def _draw(self, columns: int) -> None:
+        rng, inputs = generator(self.random_state), columns
         self.weights_: list[Array] = []
-        self.slope_weights_: list[Array] = []
-        self.tangent_weights_: list[Array] = []
-        for number, layer in enumerate(self.network_.inputs):
-            if layer.inject:
-                inputs, tangent_inputs = inputs + columns, tangent_inputs + columns
-            # The last layer's two parts share the features that were asked for.
-            share = width - width // 2 if self.kernel == "ntk" and number == depth - 1 else width
-            self.weights_.append(rng.standard_normal((share, inputs)))
-            if self.kernel == "ntk":
-                rest = width - share if number == depth - 1 else width
-                self.slope_weights_.append(rng.standard_normal((rest, inputs)))
-                self.tangent_weights_.append(rng.standard_normal((rest, tangent_inputs)))
-                tangent_inputs = share + rest
-            inputs = share
+        for layer in self.network_.inputs:
+            inputs += columns if layer.inject else 0
+            self.weights_.append(rng.standard_normal((int(self.n_components), inputs)))
+            inputs = int(self.n_components)
 
 
 def _entering(layer: LayerInput, signal: Array, rows: Array) -> Array:
-    """What a layer reads: √w times the layer before beside √c times the input, whose inner products are (7.9)."""
+    """Compute the input of a layer: √w times the layer before, next to √c times the input, as in (7.9)."""
     if layer.weight != 1.0:
         signal = np.sqrt(layer.weight) * signal
     return np.hstack([signal, np.sqrt(layer.inject) * rows]) if layer.inject else signal
 
 
-def _scaled(block: Array) -> Array:
-    """The block divided by the root of its number of columns, in place; it has none where one feature was asked for."""
-    block /= np.sqrt(max(1, block.shape[1]))
-    return block
-
-
 @lru_cache(maxsize=128)
-def _designed(model: DEQ, tau0: float, kernel: str) -> tuple[Explicit, float]:
-    """The designed network and its residual; a search over other parameters asks for the same one many times."""
-    found = design(model, tau0, kernel)
+def _designed(model: DEQ, tau0: float) -> tuple[Explicit, float]:
+    """Design the network; cached, since a search over other parameters needs the same one many times."""
+    found = design(model, tau0)
     return found.network, found.residual
 
 
 def _typical_norm(rows: Array) -> float:
-    """The root mean square norm to nine digits; 1 where there is nothing but zeros, which any network serves.
+    """Compute the root mean square norm to nine digits; 1 if all rows are zero.
 
-    No design needs more digits, and rows that were scaled to 1 have 1, whatever the rounding.
+    No design needs more digits, and rows that were scaled to 1 have exactly 1, whatever the rounding.
     """
     return float(f"{root_mean_square_norm(rows):.9g}") or 1.0
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """A generator from what scikit-learn calls a random state; the global one is never touched.
+    """Convert a random state of scikit-learn to a generator; the global one is never used.
 
-    A number seeds a stream of its own: with the plain one, samples drawn with `default_rng(0)` and weights drawn with
+    A number seeds a separate stream: with the plain one, samples drawn with `default_rng(0)` and weights drawn with
     `random_state=0` would be the same numbers, and the features of such samples far from their kernel.
     """
     if isinstance(random_state, np.random.Generator):

@@ -2,28 +2,139 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import label_binarize
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
 
-from notsodeep.errors import InputError
-from notsodeep.estimators.machine import KernelMachine
-from notsodeep.estimators.probabilities import probabilities, temperature
-from notsodeep.estimators.scaling import checked_rows_and_labels, checked_rows_and_targets, checked_weights
-from notsodeep.validation import Array
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.estimators.scaling import (
+    RowScaler,
+    checked_rows,
+    checked_rows_and_labels,
+    checked_rows_and_targets,
+    checked_weights,
+)
+from notsodeep.gaussian.activations import Activation
+from notsodeep.kernels import exact_kernel
+from notsodeep.linalg.dense import solve_definite
+from notsodeep.models import DEQ, Model, as_model
+from notsodeep.validation import Array, as_number, one_of
 
-# Training rows that are left out in turn to fit the temperature of the probabilities.
-_CALIBRATION_ROWS = 500
+KERNELS = ("ck", "ntk")
+# Entries of a kernel held at once while predicting: 128 MB.
+_BLOCK = 1 << 24
+# A factorisation with a smaller reciprocal condition number has no correct digits.
+_SINGULAR = 1e-15
+
+
+@dataclass(eq=False, repr=False)
+class KernelMachine(BaseEstimator):
+    """f(x) = intercept + k(x, X)(K + alpha I)⁻¹(t - intercept); the parameters are those of `DEQKernelRidge`."""
+
+    _: KW_ONLY
+    kernel: str = "ntk"
+    activation: str | Activation = "relu"
+    sigma_a2: float = 0.2
+    sigma_b2: float | None = None
+    bias2: float = 0.0
+    alpha: float = 1e-2
+    fit_intercept: bool = True
+    center: bool = True
+    scale: float | str | None = "auto"
+    model: Model | None = None
+    image_shape: tuple[int, ...] | None = None
+
+    def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
+        """Scale the rows and solve for the dual coefficients."""
+        alpha = as_number(self.alpha, "alpha")
+        self._prepare()
+        weights = checked_weights(sample_weight, X)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
+        self.X_fit_ = self.rows_.transform(X)
+        mean: Any = np.average(targets, axis=0, weights=weights)
+        self.intercept_ = mean if self.fit_intercept else np.zeros(targets.shape[1:])
+        self.dual_coef_ = solve_ridge(self._between(self.X_fit_), targets - self.intercept_, alpha, weights)
+
+    def _prepare(self) -> None:
+        """Check the parameters of the kernel before any work starts."""
+        self.kernel_ = one_of(self.kernel, KERNELS, "kernel")
+        if self.model is None:
+            self.model_: Model = DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+        else:
+            self.model_ = as_model(self.model)
+
+    def _between(self, X: Array, Y: Array | None = None) -> Array:
+        """Compute the kernel between scaled rows."""
+        first, second = (None if rows is None else self._as_images(rows) for rows in (X, Y))
+        return exact_kernel(self.model_, first, second, kernel=self.kernel_)
+
+    def _flattened(self, X: Any, *, fit: bool = False) -> Any:
+        """Flatten images to rows; with `fit` remember their shape."""
+        shape = tuple(getattr(X, "shape", ()))[1:]
+        images = self.model is not None and len(shape) > 1
+        if fit:
+            given = self.image_shape
+            self.image_shape_ = tuple(map(int, given)) if given is not None else shape if images else None
+        if not images:
+            return X
+        if shape != self.image_shape_:
+            raise InputError(f"Images of the shape {self.image_shape_} are needed; X has images of {shape}.")
+        return X.reshape(len(X), -1)
+
+    def _as_images(self, rows: Array) -> Array:
+        """Give scaled rows the shape of the samples; with scale="auto" |x(s)|² = 1 on average over positions."""
+        shape = getattr(self, "image_shape_", None)
+        if shape is None:
+            return rows
+        if int(np.prod(shape)) != rows.shape[1]:
+            raise InputError(
+                f"X has {rows.shape[1]} features, and image_shape {shape} needs {int(np.prod(shape))}."
+            )
+        root = np.sqrt(np.prod(shape[1:])) if self.scale == "auto" else 1.0
+        return rows.reshape(-1, *shape) * root
+
+    def _machine_output(self, X: Any) -> Array:
+        check_is_fitted(self)
+        rows = self.rows_.transform(checked_rows(self, self._flattened(X)))
+        output = np.empty((len(rows), *self.dual_coef_.shape[1:]))
+        # Only a bounded part of the kernel is in memory at once.
+        for part in gen_batches(len(rows), max(1, _BLOCK // len(self.X_fit_))):
+            output[part] = self._between(rows[part], self.X_fit_) @ self.dual_coef_
+        return np.asarray(output + self.intercept_)
+
+
+def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | None = None) -> Array:
+    """Solve (K + alpha W⁻¹) c = t for symmetric K, which is overwritten; rows of weight zero do not count.
+
+    Computed as √W (√W K √W + alpha I)⁻¹ √W t, which is stable as a weight vanishes.
+    """
+    right = np.array(targets)
+    if weights is not None:
+        root = np.sqrt(weights)
+        kernel *= root[:, None]
+        kernel *= root
+        right *= root.reshape(-1, *[1] * (right.ndim - 1))
+    np.fill_diagonal(kernel, kernel.diagonal() + alpha)
+    solution, rcond = solve_definite(kernel, right, overwrite=True)
+    if solution is None or not rcond > _SINGULAR:
+        raise ConvergenceError(
+            f"The kernel matrix of {len(kernel)} samples with alpha = {alpha:g} is singular to working precision.",
+            "Raise alpha: 1e-8 is enough for rows that occur twice.",
+        )
+    return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
 
 
 class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
     """Kernel ridge regression with the exact kernel of an infinitely wide DEQ.
 
-    The kernels are docs/theory.md (3.8) for "ntk" and (3.3) for "ck". As alpha → 0 the first is the DEQ after training
-    all of its weights (from an output of zero), the second after training its readout alone.
+    The kernels are docs/theory.md (3.8) for "ntk" and (3.3) for "ck". As alpha → 0, "ntk" predicts what the DEQ
+    predicts after training all of its weights (from an output of zero), "ck" after training its readout alone.
 
     Args:
         kernel: "ntk" or "ck".
@@ -60,18 +171,16 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """The regression function at new rows."""
+        """Evaluate the regression function at new rows."""
         return self._machine_output(X)
 
 
 class DEQKernelClassifier(ClassifierMixin, KernelMachine):
     """Classification with the exact kernel of an infinitely wide DEQ.
 
-    By least squares on targets ±1, one class against the rest, as `RidgeClassifier` does it: all classes share one
-    factorisation and nothing is iterated. Probabilities are the scores over one temperature, through a softmax; the
-    temperature is fitted to the scores that training rows get when they are left out, which the factorisation gives
-    as well. They order as the scores do. For a model of probabilities give scikit-learn's `GaussianProcessClassifier` a
-    `DEQKernel`.
+    Fits targets ±1 by least squares, one class against the rest, as `RidgeClassifier` does: all classes share one
+    factorisation. For probabilities use scikit-learn's `CalibratedClassifierCV` around it, or its
+    `GaussianProcessClassifier` with a `DEQKernel`.
 
     The parameters, and the attributes not listed, are those of `DEQKernelRidge`.
 
@@ -79,7 +188,6 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         classes_: the labels.
         dual_coef_: (n,) for two classes, else a column for each class.
         intercept_: the mean target of each column.
-        temperature_: what scores are divided by in `predict_proba`.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -93,31 +201,17 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         rows, self.classes_, index = checked_rows_and_labels(self, self._flattened(X, fit=True), y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
-        weights = checked_weights(sample_weight, rows)
-        held = _spread_out(np.arange(len(rows)) if weights is None else np.flatnonzero(weights))
         signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
         # One column for two classes, else one for each.
-        targets = signs[:, 0] if signs.shape[1] == 1 else signs
-        scores = self._fit_machine(rows, targets, weights, held)
-        self.temperature_ = temperature(scores, index[held], None if weights is None else weights[held])
+        self._fit_machine(rows, signs[:, 0] if signs.shape[1] == 1 else signs, sample_weight)
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Scores: (n,), positive for `classes_[1]`, with two classes; else (n, classes), the largest wins."""
+        """Compute the scores: (n,), positive for `classes_[1]`, with two classes, else (n, classes)."""
         return self._machine_output(X)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The label of the highest score."""
+        """Return the label with the highest score for each row."""
         scores = self.decision_function(X)
         index = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """The probability of each class, (n, classes), in the order of `classes_`; the largest is that of `predict`."""
-        return probabilities(self.decision_function(X) / self.temperature_)
-
-
-def _spread_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """At most `_CALIBRATION_ROWS` of these, evenly spaced."""
-    places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
-    return np.asarray(rows[np.round(places).astype(np.intp)])

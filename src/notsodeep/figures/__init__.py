@@ -5,8 +5,10 @@ from notsodeep.extras import needed
 needed("matplotlib", "A figure (notsodeep.figures)")
 
 from notsodeep.figures.design_plots import plot_design
+from notsodeep.figures.forecast_plots import plot_forecast, plot_phase_diagram
 from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.line_plots import (
+    plot_depth_curve,
     plot_errors,
     plot_learning_curve,
     plot_learning_curves,
@@ -34,15 +36,18 @@ __all__ = [
     "STYLE",
     "dark_svg",
     "new_figure",
+    "plot_depth_curve",
     "plot_design",
     "plot_eigenvalues",
     "plot_errors",
+    "plot_forecast",
     "plot_front",
     "plot_kernel",
     "plot_learning_curve",
     "plot_learning_curves",
     "plot_losses",
     "plot_norms",
+    "plot_phase_diagram",
     "plot_spectrum",
     "png",
     "quick_panel",

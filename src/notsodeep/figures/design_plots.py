@@ -1,4 +1,4 @@
-"""Designed activations beside those they stand for."""
+"""Plots of designed activations next to those they replace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 44  # characters of a label that fit under a panel
 
 @styled
 def plot_design(design: Design, ax: Axes | None = None) -> Axes:
-    """The model's activation and the designed ones, over the range of what enters them."""
+    """Plot the model's activation and the designed ones, over the range of their inputs."""
     axes = panel(ax)
     for number, curve in enumerate(design.curves()):
         axes.plot(curve.x, curve.y, label=_short(curve.label), **line_style(number))
@@ -29,14 +29,14 @@ def plot_design(design: Design, ax: Axes | None = None) -> Axes:
 
 
 def _verdict(design: Design) -> str:
-    """What the title says of the design."""
+    """Describe in the title how well the design matches."""
     if design.misfit is not None:
         return f"kernels within {design.misfit:.1g}"
     return "four numbers agree" if design.exact else "closest"
 
 
 def _short(label: str) -> str:
-    """A label no wider than the panel: layers with many parameters go by their name alone, typed formulas as such."""
+    """Shorten a label to the width of the panel: to the name of the activation, or to "formula"."""
     if len(label) <= _LONGEST:
         return label
     head, _, described = label.partition(": ")

@@ -1,4 +1,4 @@
-"""The candidates of a distillation: what they cost, and how often they differ from the teacher."""
+"""The candidates of a distillation: their time, and how often they differ from the teacher."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from notsodeep.figures.row_selection import needed
 from notsodeep.figures.style import colour, panel, point_style, styled, tidy_log
 from notsodeep.records import Row, Rows, chosen, grouped
 
-# Kinds of candidates with their words, in the order of the colours.
-_FITS = {
-    "cut": "DEQ cut, nothing fitted",
-    "closed form": "closed form",
-    "fitted": "all weights fitted",
+# Kinds of candidates with their labels, in the order of the colours.
+_KINDS = {
+    "cut": "cut",
+    "refitted": "cut, readout refitted",
+    "relaxed": "relaxed steps",
+    "closed form": "own steps, closed form",
+    "trained": "own steps, trained",
+    "mlp": "MLP",
 }
 
 
 @styled
-def plot_front(front: Any, ax: Axes | None = None, until: float | None = None) -> Axes:
-    """Time against the share of rows with another class than the teacher's, of every candidate of a distillation.
+def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | None = None) -> Axes:
+    """Draw time against the share of rows with another class than the teacher's, for all candidates of a distillation.
 
-    A line joins the students that no cheaper one excels, another one the DEQ cut after more and more steps. Several
-    rows of one name (seeds) are averaged. A candidate that never differed is drawn at half a row; for a single output
-    the relative error of the outputs takes the place of the share. Thin lines reach up to the share that is exceeded
-    with a chance of 5 % only, by which the result is chosen.
+    A line joins the candidates that no faster one excels. Several rows of one name (seeds) are averaged. A candidate
+    that never differed is drawn at half a row; for a single output the share of variance not explained takes the place
+    of the share of rows. Thin lines reach up to the bound that holds with 95 % certainty, by which one is chosen.
 
     Args:
         front: what `distill` returned, or its `rows()`.
-        ax: where to draw; a new figure if not given.
-        until: the share of rows with the same class that was wanted, drawn as a line; of what `distill` returned its
-            own.
+        ax: where to draw; a new figure if None.
+        target_agreement: the target, drawn as a line; that of `front` if None.
     """
     axes = panel(ax)
-    if hasattr(front, "front"):
-        front, until = front.rows(), front.until if until is None else until
-    found = [_averaged(group) for group in grouped(needed(front, "candidate"), "name").values()]
-    has_classes = found[0]["agreement"] is not None
-    for number, (fit, words) in enumerate(_FITS.items()):
-        part = chosen(found, fit=fit)
-        style = point_style(number) | {"linestyle": "-" if fit == "cut" else "none", "label": words}
+    if hasattr(front, "candidates"):
+        front, target_agreement = front.rows(), target_agreement or front.target_agreement
+    rows = [_averaged(group) for group in grouped(needed(front, "candidate"), "name").values()]
+    has_classes = not rows[0].get("single_output", False)
+    for number, (fit, words) in enumerate(_KINDS.items()):
+        part = chosen(rows, fit=fit)
+        style = point_style(number) | {"linestyle": "none", "label": words}
         if part:
             axes.plot([row["milliseconds"] for row in part], [row["height"] for row in part], **style)
-    bounds = [row for row in found if row.get("lower") is not None] if has_classes else []
+    bounds = [row for row in rows if row.get("lower") is not None]
     if bounds:
         axes.vlines(
             [row["milliseconds"] for row in bounds],
@@ -55,25 +56,26 @@ def plot_front(front: Any, ax: Axes | None = None, until: float | None = None) -
             zorder=0,
             label="95 % certain",
         )
-    best = _unexcelled([row for row in found if row["fit"] != "cut"])
+    best = _front(rows)
     axes.plot(
         [row["milliseconds"] for row in best],
         [row["height"] for row in best],
         color=colour(6),
         linestyle=":",
         linewidth=1.0,
-        label="best student",
+        label="front",
         zorder=1,
     )
-    for row in chosen(found, chosen=True):
+    for row in chosen(rows, chosen=True):
         ring: dict[str, Any] = {"s": 90, "facecolors": "none", "edgecolors": colour(6), "linewidths": 1.2}
-        axes.scatter([row["milliseconds"]], [row["height"]], label="the result", **ring)
-    teacher = float(np.mean([row["teacher_milliseconds"] for row in found]))
+        axes.scatter([row["milliseconds"]], [row["height"]], label="chosen", **ring)
+    teacher = float(np.mean([row["teacher_milliseconds"] for row in rows]))
     axes.axvline(teacher, color=colour(3), linestyle="-.", linewidth=1.2, label="the teacher's time")
-    if until is not None and has_classes and until < 1.0:
-        axes.axhline(100.0 * (1.0 - until), color="0.5", linewidth=0.8, linestyle="--", label="wanted")
+    if target_agreement is not None and target_agreement < 1.0:
+        height = 100.0 * (1.0 - target_agreement)
+        axes.axhline(height, color="0.5", linewidth=0.8, linestyle="--", label="target")
     axes.set(xscale="log", yscale="log", xlabel="ms for 1000 rows")
-    axes.set_ylabel("rows with another class (%)" if has_classes else "relative error of the outputs (%)")
+    axes.set_ylabel("rows with another class (%)" if has_classes else "variance not explained (%)")
     tidy_log(axes.xaxis)
     tidy_log(axes.yaxis)
     axes.legend()
@@ -81,18 +83,15 @@ def plot_front(front: Any, ax: Axes | None = None, until: float | None = None) -
 
 
 def _averaged(rows: list[Row]) -> Row:
-    """One row of a name, with the mean time and what is drawn upwards, in percent."""
-    same = [row["agreement"] for row in rows]
-    if same[0] is None:
-        heights = [row["relative_error"] for row in rows]
-    else:
-        heights = [max(1.0 - share, 0.5 / row["rows"]) for share, row in zip(same, rows, strict=True)]
+    """One row of a name, with the mean time and the height at which it is drawn, in percent."""
+    smallest = [1e-6 if row.get("single_output") else 0.5 / row["rows"] for row in rows]
+    heights = [max(1.0 - row["agreement"], least) for row, least in zip(rows, smallest, strict=True)]
     times = [row["milliseconds"] for row in rows]
     return {**rows[0], "milliseconds": float(np.mean(times)), "height": 100.0 * float(np.mean(heights))}
 
 
-def _unexcelled(rows: Rows) -> list[Row]:
-    """The rows that nothing quicker is at least as faithful as."""
+def _front(rows: Rows) -> list[Row]:
+    """The rows that no faster one equals in agreement."""
     kept: list[Row] = []
     for row in sorted(rows, key=lambda row: (row["milliseconds"], row["height"])):
         if not kept or row["height"] < kept[-1]["height"]:

@@ -1,4 +1,4 @@
-"""Numbers against a size, from rows of experiments: errors, accuracies, losses and norms."""
+"""Plots of numbers against a size, from rows of experiments: errors, accuracies, losses and norms."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LEAST_EXPONENT = 0.25
 
 @styled
 def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation",)) -> Axes:
-    """Relative error against the number of samples, with bars over seeds; where it falls, a line for n^(-1/2)."""
+    """Plot relative errors against the number of samples, with bars over seeds and, if they fall, a line n^(-1/2)."""
     return draw_decay(panel(ax), needed(rows, "error"), "n", by, "number of samples $n$", r"$n^{-1/2}$")
 
 
 def draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: str, slope: str) -> Axes:
-    """Relative errors against a size on logarithmic axes, one line with bars for each group of rows."""
+    """Plot relative errors against a size on logarithmic axes, one line with bars for each group of rows."""
     lines = {key: averaged(group, x, "relative") for key, group in grouped(rows, *by).items()}
     for number, (key, (place, mean, spread)) in enumerate(lines.items()):
         label = ", ".join(
@@ -43,7 +43,7 @@ def draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: str
 
 
 def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str) -> None:
-    """Below all lines: one that falls with the root of the size; none where one of them hardly falls, or not at all."""
+    """Draw a line that falls with the root of the size below all others, unless one of these hardly falls."""
     if any(mean[-1] > mean[0] * (place[0] / place[-1]) ** _LEAST_EXPONENT for place, mean, _ in lines):
         return
     ends = [place[[0, -1]] for place, _, _ in lines]
@@ -57,7 +57,7 @@ def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str)
 
 
 def mark_sizes(axes: Axes, sizes: Array) -> None:
-    """Ticks at the sizes that were measured, as plain numbers; every second one where they are many."""
+    """Set ticks at the measured sizes, as plain numbers; at every second one if they are many."""
     step = -(-len(sizes) // 6)
     axes.set_xticks(sizes[::-1][::step][::-1])
     axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -66,7 +66,7 @@ def mark_sizes(axes: Axes, sizes: Array) -> None:
 
 @styled
 def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Loss per sample by step of gradient descent, one line for each width and seed."""
+    """Plot the loss per sample by step of gradient descent, one line for each width and seed."""
     axes = panel(ax)
     for row, style in _trainings(rows):
         losses = np.asarray(row["losses"], dtype=float) / float(row["n"])
@@ -78,7 +78,7 @@ def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
 
 @styled
 def plot_norms(rows: Rows, ax: Axes | None = None) -> Axes:
-    """‖W‖₂ along gradient descent, and the line 1 below which the equilibrium is unique."""
+    """Plot ‖W‖₂ along gradient descent, and the line 1 below which the equilibrium is unique."""
     axes = panel(ax)
     for row, style in _trainings(rows):
         axes.plot(row["steps"], row["norms"], **style)
@@ -101,7 +101,7 @@ def _trainings(rows: Rows) -> list[tuple[Any, dict[str, Any]]]:
 
 @styled
 def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None) -> Axes:
-    """A predicted learning curve with its band, dashed where it is extrapolated, and measured points.
+    """Plot a predicted learning curve with its band, dashed where it is extrapolated, and measured points.
 
     Args:
         curve: a `LearningCurve`.
@@ -125,7 +125,7 @@ def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None
 
 @styled
 def plot_learning_curves(curves: Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Predicted learning curves of several models with their bands, thin where they are extrapolated.
+    """Plot predicted learning curves of several models with their bands, thin where they are extrapolated.
 
     Args:
         curves: `LearningCurve`s by "deq", "twin", "plain", or any other names.
@@ -142,7 +142,7 @@ def plot_learning_curves(curves: Mapping[str, Any], ax: Axes | None = None) -> A
 
 
 def _draw_curve(axes: Axes, curve: Any, inside: str, beyond: str, style: dict[str, Any]) -> None:
-    """One curve with its band: within the samples, and beyond them by theory."""
+    """Draw one curve with its band: within the samples, and beyond them by theory."""
     factor = 100.0 if curve.is_classification else 1.0
     values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
     low, high = factor * np.asarray(curve.interval).T
@@ -155,7 +155,7 @@ def _draw_curve(axes: Axes, curve: Any, inside: str, beyond: str, style: dict[st
 
 
 def _beyond_style(style: dict[str, Any]) -> dict[str, Any]:
-    """Of the extrapolated part: dashed, or thinner where the line has dashes of its own."""
+    """Style the extrapolated part: dashed, or thinner if the line is dashed already."""
     return style | ({"linewidth": 0.8} if "linestyle" in style else {"linestyle": "--"})
 
 
@@ -163,3 +163,23 @@ def _label_curve(axes: Axes, curve: Any) -> None:
     axes.set(xscale="log", xlabel="number of training samples $n$")
     mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
     axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
+
+
+@styled
+def plot_depth_curve(curve: Any, ax: Axes | None = None) -> Axes:
+    """Accuracy against the number of steps, with intervals, and a line at the number of steps that is needed.
+
+    Args:
+        curve: a `DepthCurve`; its last point is the equilibrium.
+        ax: where to draw; a new figure if not given.
+    """
+    axes = panel(ax)
+    places, values = np.arange(len(curve.steps)), 100.0 * np.asarray(curve.accuracy)
+    ends = np.abs(100.0 * np.asarray(curve.interval).T - values)
+    axes.errorbar(places, values, yerr=ends, capsize=2.0, label=curve.measure, **point_style(0))
+    needed = int(np.flatnonzero(curve.steps == curve.steps_needed)[0])
+    axes.axvline(needed, color="0.4", linestyle=":", linewidth=1.0, label=f"needed: {curve.name(needed)}")
+    axes.set_xticks(places, ["∞" if np.isinf(one) else f"{one:.0f}" for one in curve.steps])
+    axes.set(xlabel="number of steps (∞: the equilibrium)", ylabel=f"{curve.measure} (%)")
+    axes.legend()
+    return axes

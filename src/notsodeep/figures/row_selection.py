@@ -1,4 +1,4 @@
-"""Rows of experiments as figures need them: refused where none is, averaged, and with words for their names."""
+"""Select and average rows of experiments for figures, with words for their names."""
 
 from __future__ import annotations
 
@@ -49,30 +49,30 @@ WORDS = {
 
 
 def words(name: Any) -> str:
-    """The name as readers know it; names that are not in the list stay as they are, without mathematics."""
+    """Return the name as readers know it, without mathematics; unknown names stay as they are."""
     return WORDS.get(str(name), str(name)).replace("$", r"\$")
 
 
 def title(*names: Any) -> str:
-    """Several names as one title, the empty ones left out."""
+    """Join several names to one title, without the empty ones."""
     return ", ".join(words(name) for name in names if name not in (None, ""))
 
 
 def needed(rows: Rows, kind: str, **fields: Any) -> list[Row]:
-    """The rows of a kind whose fields have these values; refused where there is nothing to draw."""
-    found = chosen(rows, kind=kind, **fields)
-    if not found:
-        wanted = " and ".join([f"kind {kind!r}", *(f"{name} {value!r}" for name, value in fields.items())])
+    """Select the rows of a kind whose fields have these values; refuse an empty selection."""
+    selected = chosen(rows, kind=kind, **fields)
+    if not selected:
+        described = " and ".join([f"kind {kind!r}", *(f"{name} {value!r}" for name, value in fields.items())])
         kinds = sorted({str(row.get("kind")) for row in rows})
         raise InputError(
-            f"Nothing to draw: no row of {wanted} among {len(rows)} rows"
+            f"Nothing to draw: no row of {described} among {len(rows)} rows"
             f"{' of the kinds ' + ', '.join(kinds) if kinds else ''}. Run the experiment first."
         )
-    return found
+    return selected
 
 
 def averaged(rows: Rows, x: str, y: str) -> tuple[Array, Array, Array]:
-    """Values of x, mean of y over the rows of each, and its standard deviation (0 for a single row)."""
+    """Return the values of x, and the mean and standard deviation of y for each (0 for a single row)."""
     points = sorted(
         (float(key[0]), [float(row[y]) for row in group]) for key, group in grouped(rows, x).items()
     )

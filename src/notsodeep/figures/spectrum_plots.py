@@ -1,4 +1,4 @@
-"""Kernels and their eigenvalues, from arrays."""
+"""Plots of kernels and their eigenvalues, from arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from notsodeep.validation import Array
 
 @styled
 def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None, title: str = "") -> Axes:
-    """Eigenvalues by rank on logarithmic axes, one line for each named spectrum."""
+    """Plot eigenvalues by rank on logarithmic axes, one line for each named spectrum."""
     axes = panel(ax)
     for number, (name, values) in enumerate(spectra.items()):
         ordered = np.sort(np.asarray(values))[::-1]
@@ -36,7 +36,7 @@ def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None, title
 def plot_kernel(
     kernel: Array, labels: Sequence[Any] | Array, ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """A kernel matrix as correlations, samples sorted by class, classes marked on the axes."""
+    """Plot a kernel matrix as correlations, with samples sorted by class and classes marked on the axes."""
     axes = panel(ax)
     codes = np.asarray(labels)
     order = np.argsort(codes, kind="stable")
@@ -57,30 +57,18 @@ def plot_kernel(
 def plot_spectrum(
     spectrum: LimitingSpectrum, eigenvalues: Array | None = None, ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """Predicted density (line), atoms and isolated eigenvalues (markers), over a histogram of exact eigenvalues."""
+    """Plot the predicted density and isolated eigenvalues over a histogram of exact eigenvalues."""
     axes = panel(ax)
     axes.set_title(title)
-    if not len(spectrum.edges):
-        return _draw_atom(axes, spectrum, eigenvalues)
     return draw_prediction(
         axes, spectrum.grid, spectrum.density, spectrum.edges, spectrum.isolated, eigenvalues
     )
 
 
-def _draw_atom(axes: Axes, spectrum: LimitingSpectrum, eigenvalues: Array | None) -> Axes:
-    """A spectrum without a bulk, as of even activations: all eigenvalues at one place but the isolated ones."""
-    place = spectrum.atoms[0][0]
-    values = np.array([place]) if eigenvalues is None else np.sort(eigenvalues)
-    rest = values[: max(1, len(values) - len(spectrum.isolated))]
-    axes.axvline(place, color=COLOURS[0], label="predicted, no data")
-    edges = np.array([min(place, float(rest.min())), max(place, float(rest.max()))])
-    return draw_prediction(axes, np.empty(0), np.empty(0), edges, spectrum.isolated, eigenvalues)
-
-
 def draw_prediction(
     axes: Axes, grid: Array, density: Array, edges: Array, isolated: Array, eigenvalues: Array | None
 ) -> Axes:
-    """A predicted spectrum from its parts; `edges` bound the pieces of the bulk."""
+    """Plot a predicted spectrum from its parts; `edges` bound the pieces of the bulk."""
     low, high = float(edges.min()), float(edges.max())
     margin = 0.03 * (high - low)
     wide = bool(len(isolated)) and float(isolated.max()) > 3.0 * high and low > 0.0
@@ -112,7 +100,7 @@ def draw_prediction(
 def _draw_share(axes: Axes, inside: Array, count: int, wide: bool) -> None:
     bins: Any = np.geomspace(inside.min(), inside.max(), 61) if wide and inside.min() > 0.0 else 60
     heights, edges = np.histogram(inside, bins=bins)
-    # Of all eigenvalues, so that it can be laid under the density without the isolated ones.
+    # Relative to all eigenvalues, to match the density, which excludes the isolated ones.
     axes.stairs(
         heights / (count * np.diff(edges)),
         edges,

@@ -1,7 +1,7 @@
-"""What all figures share: size, colours, dashes, and how a figure is written.
+"""Size, colours and dashes that all figures share, and functions that save figures.
 
-Sizes are those of a two-column paper: a panel is one column wide and its smallest text has 7 points, so that a figure
-can be set without being scaled.
+Sizes are those of a two-column paper: a panel is one column wide and its smallest text has 7 points, so that figures
+need not be scaled.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from matplotlib.transforms import ScaledTranslation
 
 from notsodeep.files import atomic_write
 
-# Okabe and Ito's palette: told apart by colour-blind readers, and by markers and dashes in print.
+# Okabe and Ito's palette, distinct for colour-blind readers; markers and dashes are distinct in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# The same on a dark page, paper and ink included: told apart by colour-blind readers too.
+# The same for a dark page, background and text included.
 _DARK = {
     "#ffffff": "#0e1117",
     "#000000": "#f0f2f6",
@@ -62,7 +62,7 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "notsodeep",
 }
-# Files carry no date, so that drawing again gives the same file.
+# Files have no date: the same figure gives the same file.
 _METADATA: dict[str, dict[str, Any]] = {
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None, "ModDate": None},
@@ -73,7 +73,7 @@ T = TypeVar("T")
 
 
 def styled(function: Callable[P, T]) -> Callable[P, T]:
-    """Run a drawing function under STYLE: titles and legends take their sizes when they are made."""
+    """Run a drawing function under STYLE: titles and legends take their sizes when they are created."""
 
     @wraps(function)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -85,12 +85,12 @@ def styled(function: Callable[P, T]) -> Callable[P, T]:
 
 @styled
 def new_figure(columns: int = 1, height: float = 2.5, rows: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure with a grid of panels, row after row, drawn without any window system.
+    """Create a figure with a grid of panels, without any window system.
 
     Args:
-        columns: panels side by side; two or more share the width of a page.
-        height: of one row of panels, in inches.
-        rows: of panels.
+        columns: number of panels side by side; two or more share the width of a page.
+        height: height of one row of panels, in inches.
+        rows: number of rows of panels.
     """
     width = COLUMN if columns == 1 else PAGE
     figure = Figure(figsize=(width, height * rows), layout="constrained")
@@ -99,11 +99,11 @@ def new_figure(columns: int = 1, height: float = 2.5, rows: int = 1) -> tuple[Fi
 
 @styled
 def quick_panel(height: float = 2.5, below: int = 0) -> tuple[Figure, Axes]:
-    """A figure of one panel with margins that are given, not computed: drawn in half the time.
+    """Create a figure of one panel with fixed margins, which halves the time to draw it.
 
     Args:
-        height: in inches.
-        below: lines of a legend under the axes.
+        height: height in inches.
+        below: number of lines of a legend under the axes.
     """
     figure = Figure(figsize=(COLUMN, height))
     foot = (_LABELS + 12.0 * below + 4.0) / 72.0
@@ -112,27 +112,27 @@ def quick_panel(height: float = 2.5, below: int = 0) -> tuple[Figure, Axes]:
 
 
 def panel(ax: Axes | None) -> Axes:
-    """The axes given, or those of a new figure one column wide."""
+    """Return the given axes, or those of a new figure one column wide."""
     return new_figure()[1][0] if ax is None else ax
 
 
 def colour(number: int) -> str:
-    """The colour of line `number`, counted round."""
+    """Return the colour of line `number`; colours repeat."""
     return COLOURS[number % len(COLOURS)]
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour and dashes of line `number`: told apart without colour too."""
+    """Return colour and dashes of line `number`; distinct without colour, too."""
     return {"color": colour(number), "linestyle": DASHES[number % len(DASHES)]}
 
 
 def point_style(number: int) -> dict[str, Any]:
-    """Colour, dashes and marker of line `number` through measured points."""
+    """Return colour, dashes and marker of line `number` through measured points."""
     return line_style(number) | {"marker": MARKERS[number % len(MARKERS)]}
 
 
 def tidy_log(axis: Axis) -> None:
-    """Few tick labels on a logarithmic axis: 1, 2, 5 where it spans little, powers of ten where it spans much."""
+    """Use few tick labels on a logarithmic axis: 1, 2, 5 on a short one, powers of ten on a long one."""
     low, high = axis.get_view_interval()
     if high < 30.0 * low:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -141,26 +141,26 @@ def tidy_log(axis: Axis) -> None:
 
 
 def legend_below(axes: Axes, title: str | None = None) -> None:
-    """A legend under the axes, where it hides nothing."""
+    """Put a legend under the axes."""
     # In points below the axes, where tick labels and axis label end, whatever the height of the panel.
     place = axes.transAxes + ScaledTranslation(0.0, -_LABELS / 72.0, axes.figure.dpi_scale_trans)
     axes.legend(loc="upper center", title=title, bbox_to_anchor=(0.5, 0.0), bbox_transform=place)
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the figure, completely or not at all; the ending chooses png, svg or pdf."""
+    """Write the figure, completely or not at all; the extension chooses png, svg or pdf."""
     with atomic_write(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path
 
 
 def svg(figure: Figure) -> bytes:
-    """The figure as the content of an SVG file."""
+    """Return the content of an SVG file of the figure."""
     return _content(figure, "svg")
 
 
 def dark_svg(figure: Figure) -> bytes:
-    """The figure as the content of an SVG file for a dark page: ink and paper exchanged, the palette lighter."""
+    """Return the content of an SVG file of the figure for a dark page, with a lighter palette."""
     text = re.sub("(?<=: )#[0-9a-f]{6}", lambda found: _on_dark(found[0]), svg(figure).decode("utf-8"))
     # Letters have no colour of their own in the file.
     ink = f'<style type="text/css">svg{{fill: {_DARK["#000000"]}}} '
@@ -168,14 +168,14 @@ def dark_svg(figure: Figure) -> bytes:
 
 
 def _on_dark(colour: str) -> str:
-    """The colour that stands for another on a dark page; greys are turned round."""
+    """Return the colour for a dark page; greys are inverted."""
     is_grey = colour[1:3] == colour[3:5] == colour[5:7]
     other = f"#{0xFFFFFF - int(colour[1:], 16):06x}" if is_grey and colour < "#c0" else colour
     return _DARK.get(colour, other)
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as the content of a PNG file."""
+    """Return the content of a PNG file of the figure."""
     return _content(figure, "png")
 
 

@@ -1,6 +1,6 @@
-"""What people call an activation elsewhere: names of torch, NumPy, SciPy and JAX, and their functions and modules.
+"""Names of activations in torch, NumPy, SciPy and JAX, and their functions and modules.
 
-Functions and modules are recognised by where they come from and by their names: none of these libraries is imported.
+Functions and modules are recognised by their library and name: none of these libraries is imported.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from notsodeep.errors import InputError
 
-Parameters = dict[str, Any]
-Named = tuple[str, Parameters]
+# The name of an activation of this package and its parameters.
+Named = tuple[str, dict[str, Any]]
 
 # Other words for a name, without their underscores.
 _ALIASES = {
@@ -36,22 +36,6 @@ _LIBRARIES = ("torch", "numpy", "scipy", "jax", "jaxlib", "flax")
 _FORMULA = re.compile(r"[-+*/()^]")
 
 
-def _leaky_relu(negative_slope: float = 0.01, **_: Any) -> Named:
-    return "leaky_relu", {"a": 1.0, "b": float(negative_slope)}
-
-
-def _elu(alpha: float = 1.0, **_: Any) -> Named:
-    return "elu", {"alpha": float(alpha)} if alpha != 1.0 else {}
-
-
-def _selu(**_: Any) -> Named:
-    return "elu", {"alpha": _SELU[1], "amplitude": _SELU[0]}
-
-
-def _celu(alpha: float = 1.0, **_: Any) -> Named:
-    return "elu", {"amplitude": float(alpha), "gain": 1.0 / float(alpha)} if alpha != 1.0 else {}
-
-
 def _gelu(approximate: str = "none", **_: Any) -> Named:
     if approximate != "none":
         raise InputError(
@@ -61,14 +45,6 @@ def _gelu(approximate: str = "none", **_: Any) -> Named:
     return "gelu", {}
 
 
-def _softplus(beta: float = 1.0, **_: Any) -> Named:
-    return "softplus", {"amplitude": 1.0 / beta, "gain": float(beta)} if beta != 1.0 else {}
-
-
-def _log_sigmoid(**_: Any) -> Named:
-    return "softplus", {"amplitude": -1.0, "gain": -1.0}
-
-
 def _hard_tanh(min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> Named:
     low, high = float(min_val), float(max_val)
     if low == -high:
@@ -76,44 +52,40 @@ def _hard_tanh(min_val: float = -1.0, max_val: float = 1.0, **_: Any) -> Named:
     return "formula", {"expression": f"clip(x, {low!r}, {high!r})"}
 
 
-def _relu6(**_: Any) -> Named:
-    return "formula", {"expression": "clip(x, 0, 6)"}
-
-
-# Functions and modules that are more than their name, as torch calls them; JAX has the same defaults.
+# Functions and modules with parameters, as torch calls them; JAX has the same defaults.
 _PARAMETRISED: dict[str, Callable[..., Named]] = {
-    "leakyrelu": _leaky_relu,
-    "elu": _elu,
-    "selu": _selu,
-    "celu": _celu,
+    "leakyrelu": lambda negative_slope=0.01, **_: ("leaky_relu", {"a": 1.0, "b": float(negative_slope)}),
+    "elu": lambda alpha=1.0, **_: ("elu", {"alpha": float(alpha)} if alpha != 1.0 else {}),
+    "selu": lambda **_: ("elu", {"alpha": _SELU[1], "amplitude": _SELU[0]}),
+    "celu": lambda alpha=1.0, **_: ("elu", {"amplitude": float(alpha), "gain": 1.0 / float(alpha)}),
     "gelu": _gelu,
-    "softplus": _softplus,
-    "logsigmoid": _log_sigmoid,
+    "softplus": lambda beta=1.0, **_: ("softplus", {"amplitude": 1.0 / beta, "gain": float(beta)}),
+    "logsigmoid": lambda **_: ("softplus", {"amplitude": -1.0, "gain": -1.0}),
     "hardtanh": _hard_tanh,
-    "relu6": _relu6,
+    "relu6": lambda **_: ("formula", {"expression": "clip(x, 0, 6)"}),
 }
 _ATTRIBUTES = ("negative_slope", "alpha", "beta", "approximate", "min_val", "max_val")
 
 
-def understood(given: Any, known: Iterable[str]) -> Named:
-    """The name and parameters of an activation that is given by a name, a formula, a function or a torch module.
+def resolve_name(given: Any, known: Iterable[str]) -> Named:
+    """Find the name and parameters of an activation given by a name, a formula, a function or a torch module.
 
     Args:
-        given: what stands for the activation.
-        known: names of the package.
+        given: the name, formula, function or module.
+        known: names of the activations of this package.
 
     Raises:
-        InputError: with the nearest names where there is nothing of this name.
+        InputError: where nothing has this name, with the nearest names.
     """
     names = tuple(known)
     if isinstance(given, str):
-        return _by_text(given, names)
+        return _from_text(given, names)
     library = _library_of(given)
     if library is not None:
-        return _by_object(given, library, names)
+        return _from_object(given, library, names)
     if callable(given):
         raise InputError(
-            "A function of one's own goes through custom_activation(f), which looks for its kinks; or write it as "
+            "Pass a function of your own through custom_activation(f), which looks for its kinks, or write it as "
             "text: activation('x*sigmoid(x)')."
         )
     raise InputError(
@@ -122,41 +94,41 @@ def understood(given: Any, known: Iterable[str]) -> Named:
     )
 
 
-def _by_text(text: str, names: tuple[str, ...]) -> Named:
+def _from_text(text: str, names: tuple[str, ...]) -> Named:
     plain = text.strip()
     if plain in names:
         return plain, {}
     if _FORMULA.search(plain) and re.search(r"\bx\b", plain):
         return "formula", {"expression": plain}
     last = plain.rpartition(".")[2]
-    found = _same_word(last, names)
-    if found is not None:
-        return found, {}
-    if (made := _PARAMETRISED.get(_word(last))) is not None:
-        return made()
+    name = _same_word(last, names)
+    if name is not None:
+        return name, {}
+    if _word(last) in _PARAMETRISED:
+        return _PARAMETRISED[_word(last)]()
     raise InputError(f"There is no activation {text!r}.{_nearest(last, names)}")
 
 
-def _by_object(given: Any, library: str, names: tuple[str, ...]) -> Named:
+def _from_object(given: Any, library: str, names: tuple[str, ...]) -> Named:
     if isinstance(given, type):
         try:
             given = given()
         except TypeError as error:
             raise InputError(f"{given.__name__} is a class that needs arguments: {error}.") from None
-    name = getattr(given, "__name__", type(given).__name__)
+    called = getattr(given, "__name__", type(given).__name__)
     settings = {key: getattr(given, key) for key in _ATTRIBUTES if hasattr(given, key)}
-    if library in ("jax", "jaxlib", "flax") and _word(name) == "gelu":
+    if library in ("jax", "jaxlib", "flax") and _word(called) == "gelu":
         settings["approximate"] = "tanh"  # the default there
-    if (made := _PARAMETRISED.get(_word(name))) is not None:
-        return made(**settings)
-    found = _same_word(name, names)
-    if found is not None and not list(getattr(given, "parameters", tuple)()):
-        return found, {}
-    raise InputError(f"{library}'s {name} is not an activation of this package.{_nearest(name, names)}")
+    if _word(called) in _PARAMETRISED:
+        return _PARAMETRISED[_word(called)](**settings)
+    name = _same_word(called, names)
+    if name is not None and not list(getattr(given, "parameters", tuple)()):
+        return name, {}
+    raise InputError(f"{library}'s {called} is not an activation of this package.{_nearest(called, names)}")
 
 
 def _library_of(given: Any) -> str | None:
-    """The library that a function, a ufunc or a module comes from; None for what is one's own."""
+    """The library that a function, a ufunc or a module comes from; None for a user's own."""
     kind = given if isinstance(given, type) else type(given)
     for home in (getattr(given, "__module__", None), kind.__module__):
         first = (home or "").partition(".")[0]
@@ -178,8 +150,8 @@ def _same_word(name: str, names: tuple[str, ...]) -> str | None:
 def _nearest(name: str, names: tuple[str, ...]) -> str:
     words = {_word(one): one for one in (*names, *_ALIASES)}
     near = [words[one] for one in difflib.get_close_matches(_word(name), words, n=3, cutoff=0.6)]
-    meant = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
-    return f"{meant} Known: {', '.join(sorted(names))}; a formula in x; or custom_activation(f)."
+    question = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
+    return f"{question} Known: {', '.join(sorted(names))}; a formula in x; or custom_activation(f)."
 
 
-__all__ = ["understood"]
+__all__ = ["resolve_name"]

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
-from notsodeep.gaussian.activation_names import understood
+from notsodeep.gaussian.activation_names import resolve_name
 from notsodeep.gaussian.polynomial import Polynomial
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
-from notsodeep.gaussian.waves import Cosine, Sine
+from notsodeep.gaussian.waves import cosine, sine
 from notsodeep.validation import Array
 
 
@@ -43,9 +43,9 @@ class Activation:
         return self.amplitude * self.shape(self.gain * _array(x)) + self.offset
 
     def derivative(self, x: ArrayLike, order: int = 1) -> Array:
-        """The derivative φ^(order)(x), order 1 to 4; at a kink one of the one-sided values."""
+        """The derivative φ^(order)(x), order 1 or 2; at a kink one of the one-sided values."""
         if not 1 <= order <= MAX_ORDER:
-            raise InputError(f"Derivatives of order 1 to {MAX_ORDER} are available, not {order}.")
+            raise InputError(f"Derivatives of order 1 and {MAX_ORDER} are available, not {order}.")
         return self.amplitude * self.gain**order * self.shape(self.gain * _array(x), order)
 
     def scaled(self, amplitude: float = 1.0, gain: float = 1.0) -> Activation:
@@ -151,8 +151,8 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "sin": Sine,
-    "cos": Cosine,
+    "sin": sine,
+    "cos": cosine,
     "polynomial": Polynomial,
     "formula": _formula,
 }
@@ -196,7 +196,7 @@ def activation(name: Any, **parameters: Any) -> Activation:
         if parameters:
             raise InputError("Parameters go with a name; use .scaled() and .shifted() on an Activation.")
         return name
-    name, implied = understood(name, BUILDERS)
+    name, implied = resolve_name(name, BUILDERS)
     parameters = implied | parameters
     # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.
     parameters = {key: one.item() if isinstance(one, np.generic) else one for key, one in parameters.items()}
@@ -234,8 +234,9 @@ def custom_activation(
     kinks: Sequence[float] = (),
     *,
     torch: Callable[[Any], Any] | None = None,
+    name: str | None = None,
 ) -> Activation:
-    """Any vectorised callable R → R that is smooth between its declared kinks.
+    """Make an activation from any vectorised callable R → R that is smooth between its declared kinks.
 
     The callable is sampled at once: an undeclared kink or jump, a non-finite value or a wrong derivative is an
     InputError that says where.  A feature narrower than the distance of these samples cannot be excluded: `caveat` of
@@ -247,10 +248,11 @@ def custom_activation(
         kinks: all points where f or one of its first three derivatives jumps.
         torch: the same function of a torch tensor, for networks.  Not needed if f itself takes tensors, as abs(x) or
             x * x.clip(-1, 1) do; without either, a network sends its values through NumPy, with a warning.
+        name: what the activation is called in texts and messages; the name of f if None.
     """
     from notsodeep.gaussian.custom import Custom
 
     if not callable(f):
         raise InputError(f"custom_activation needs a function of an array, got {type(f).__name__}.")
-    shape = Custom(f, derivative, tuple(float(kink) for kink in kinks), torch)
+    shape = Custom(f, derivative, tuple(float(kink) for kink in kinks), torch, name)
     return Activation(shape, shape.name)

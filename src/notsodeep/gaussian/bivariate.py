@@ -1,7 +1,7 @@
 """F = E[φ(u)φ(v)] and F' = E[φ'(u)φ'(v)] for (u, v) ~ N(0, [[q1, c], [c, q2]]), for any correlation.
 
-The evaluators here are the careful ones: closed forms, Price's integral, or two-dimensional quadrature.  Whole kernel
-matrices go through the compiled Mehler series of `kernels/` first and come here only for the pairs it cannot bound.
+The methods are closed forms, Price's integral, or two-dimensional quadrature.  Whole kernel matrices are computed by
+`duals/`, which calls this module only for pairs whose error its faster methods cannot bound.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Pairs = tuple[Array, Array]
 
 # Values of the integrand held at once.
 CHUNK = 3_000_000
-# Panels of the bell: beyond nine standard deviations the weight is below 1e-18.
+# Panels of the Gaussian: beyond nine standard deviations the weight is below 1e-18.
 BELL = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])
 BELL = np.concatenate([-BELL[:0:-1], BELL])
 HERMITE_NODES = 40
@@ -96,7 +96,7 @@ def _rows_at_once(shape: Shape, s1: Array, s2: Array, group: NDArray[np.intp]) -
     return int(max(1, CHUNK // (quadrature.NODES * panels * quadrature.NODES * (len(BELL) + breaks))))
 
 
-# Polar coordinates, for shapes whose kinks and features stand at zero: u = s1 r sin a, v = s2 r sin(β - a) in each of
+# Polar coordinates, for shapes whose kinks and features are at zero: u = s1 r sin a, v = s2 r sin(β - a) in each of
 # the four sectors of constant signs.  Within a sector the integrand is smooth at every correlation.
 
 
@@ -152,7 +152,7 @@ def _conditional(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
 
 
 def _outer_edges(shape: Shape, s1: Array, s2: Array, angle: Array) -> Array:
-    """Panels for ξ = u/s1: the bell, the features of φ(u), and those of the smoothed φ at v = s2 ρ ξ."""
+    """Panels for ξ = u/s1: those of the Gaussian, the features of φ(u), and those of the smoothed φ at v = s2 ρ ξ."""
     breaks = shape.breakpoints(9.0 * float(max(s1.max(), s2.max())))
     tilt = s2 * np.cos(angle)
     tilt = np.where(np.abs(tilt) < 1e-150, 1e-150, tilt)

@@ -1,7 +1,8 @@
-"""An activation typed as a formula in x: read, never executed, then resolved like any other callable.
+"""An activation typed as a formula in x: read, never executed, then resolved like any other function.
 
-Python's own grammar reads the text into a syntax tree; every node of it must be on a short list and becomes a node of
-`expressions`.  What is not on the list is refused by a sentence that names the place.  Nothing is compiled or run.
+Python's own grammar reads the text into a syntax tree; every node of it must be on a short list and becomes a number
+or a function of (x, xp), where xp has the functions of arrays or of tensors.  Everything else is refused with an error
+that names the place.  Nothing is compiled or run.
 """
 
 from __future__ import annotations
@@ -14,27 +15,14 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian import expressions, panels
-from notsodeep.gaussian.backend import NUMPY
-from notsodeep.gaussian.expressions import (
-    Absolute,
-    Expression,
-    Function,
-    Jets,
-    Larger,
-    Number,
-    Power,
-    Product,
-    Sum,
-    Variable,
-    walk,
-)
-from notsodeep.gaussian.resolved import Resolved, checked_values
-from notsodeep.gaussian.shapes import MAX_ORDER
+from notsodeep.gaussian.backend import NUMPY, TorchForm, torch_backend
+from notsodeep.gaussian.custom import Custom
 from notsodeep.validation import Array
+
+# A part of a formula: a constant, or a function of x and of the backend to compute with.
+Term = float | Callable[[Any, Any], Any]
 
 # Limits: far beyond any activation, far below what could keep a machine busy.
 MAX_LENGTH = 300
@@ -44,11 +32,30 @@ MAX_EXPONENT = 20.0
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
 ALIASES = {"silu": "swish", "atan": "arctan", "logistic": "sigmoid"}
-# Functions that are written with other nodes, and how many arguments each takes.
-WRITTEN_OUT = {"abs": 1, "relu": 1, "sqrt": 1, "min": 2, "max": 2, "clip": 3}
+# Smooth functions of one argument; the others have kinks or several arguments.
+FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "tanh": lambda u, xp: xp.tanh(u),
+    "erf": lambda u, xp: xp.erf(u),
+    "sigmoid": lambda u, xp: xp.expit(u),
+    "swish": lambda u, xp: u * xp.expit(u),
+    "gelu": lambda u, xp: u * xp.ndtr(u),
+    "softplus": lambda u, xp: xp.logaddexp(xp.zeros_like(u), u),
+    "mish": lambda u, xp: u * xp.tanh(xp.logaddexp(xp.zeros_like(u), u)),
+    "arctan": lambda u, xp: xp.arctan(u),
+    "sin": lambda u, xp: xp.sin(u),
+    "cos": lambda u, xp: xp.cos(u),
+    "exp": lambda u, xp: xp.exp(u),
+    "expm1": lambda u, xp: xp.expm1(u),
+    "log": lambda u, xp: xp.log(u),
+    "log1p": lambda u, xp: xp.log1p(u),
+    "sinh": lambda u, xp: xp.sinh(u),
+    "cosh": lambda u, xp: xp.cosh(u),
+    "sqrt": lambda u, xp: u**0.5,
+}
+KINKED = {"abs": 1, "relu": 1, "min": 2, "max": 2, "clip": 3}
 ALLOWED = (
     "Allowed are x, numbers, pi, e, + - * / **, round brackets and "
-    + ", ".join(sorted([*expressions.FUNCTIONS, "abs", "relu", "sqrt"]))
+    + ", ".join(sorted([*FUNCTIONS, "abs", "relu"]))
     + " of one argument, min(a, b), max(a, b), clip(a, low, high)."
 )
 _HINTS = {
@@ -69,8 +76,13 @@ _HINTS = {
 _NEEDS_STAR = "a product needs its *, as in 2 * x"
 _FOREIGN = re.compile(r"[^0-9A-Za-z_.+\-*/(), ]")
 _MISSING_STAR = re.compile(r"(?<![A-Za-z_0-9.])[0-9.]+ *[A-Za-z(]|\) *[A-Za-z0-9(]")
+_SYNTAX_ERRORS = {
+    "never closed": "this bracket is not closed",
+    "unmatched": "this bracket was not opened",
+    "too many nested": "it is too deeply nested",
+}
 
-# Where kinks are looked for, and how finely; a kink that is missed is refused when the function is resolved.
+# Where kinks are searched for, and how finely; a kink that is missed is refused when the function is resolved.
 REACH = 256.0
 STEP = 1.0 / 64.0
 MAX_KINKS = 200
@@ -80,19 +92,32 @@ SAME = 1e-12
 ZERO = 1e-30
 
 
+def _maximum(left: Any, right: Any, xp: Any) -> Any:
+    return xp.maximum(left, right)
+
+
 class _Reader:
-    """Python's syntax tree of one text, turned into an expression or refused."""
+    """Turns Python's syntax tree of one text into a term, or refuses it.
+
+    Attributes:
+        switches: terms whose sign decides between the branches of each max, min, abs and relu.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.switches: list[Term] = []
 
     def refuse(self, reason: str, start: int = 0, end: int | None = None) -> NoReturn:
-        """An InputError that quotes the place."""
+        """Raise an InputError that quotes the place."""
         place = self.text[start : len(self.text) if end is None else end]
         quoted = place if len(place) <= 40 else place[:40] + "…"
         whole = self.text if len(self.text) <= 80 else self.text[:80] + "…"
         at = f" at character {start + 1}, {quoted!r}" if place else " at its end"
         raise InputError(f"The formula {whole!r} cannot be read{at}: {reason}. {ALLOWED}")
+
+    def refuse_node(self, node: ast.AST, reason: str) -> NoReturn:
+        """Raise an InputError that quotes the text of this node."""
+        self.refuse(reason, getattr(node, "col_offset", 0), getattr(node, "end_col_offset", None))
 
     def syntax(self) -> ast.expr:
         """The syntax tree of the whole text."""
@@ -105,137 +130,125 @@ class _Reader:
         except SyntaxError as error:
             # An offset of zero is the end of the text.
             at = error.offset - 1 if error.offset else len(self.text)
-            self.refuse(self._what_is_wrong(str(error.msg)), at)
+            known = [reason for words, reason in _SYNTAX_ERRORS.items() if words in str(error.msg)]
+            star = [_NEEDS_STAR] if _MISSING_STAR.search(self.text) else []
+            self.refuse([*known, *star, "something is missing or too much"][0], at)
         except (ValueError, MemoryError, RecursionError):
             self.refuse("it is too deeply nested")
 
-    def _what_is_wrong(self, message: str) -> str:
-        if "never closed" in message:
-            return "this bracket is not closed"
-        if "unmatched" in message:
-            return "this bracket was not opened"
-        if "too many nested" in message:
-            return "it is too deeply nested"
-        if _MISSING_STAR.search(self.text):
-            return _NEEDS_STAR
-        return "something is missing or too much"
-
-    def read(self, node: ast.AST, depth: int = 0) -> Expression:
-        """The expression that this node stands for; constants are worked out."""
+    def read(self, node: ast.AST, depth: int = 0) -> Term:
+        """The term of this node."""
         if depth > MAX_DEPTH:
             self.refuse_node(node, f"it is more than {MAX_DEPTH} operations deep")
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-                made: Expression = Number(self._float(value, node))
+                return self._number(value, node)
             case ast.Name(id=name):
-                made = self._name(name, node)
+                return self._name(name, node)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-                made = self.read(operand, depth + 1)
+                return self.read(operand, depth + 1)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                made = _negative(self.read(operand, depth + 1))
-            case ast.BinOp(left=left, op=operation, right=right):
-                made = self._operation(
-                    operation, self.read(left, depth + 1), self.read(right, depth + 1), node
+                return self._combine(node, lambda u, xp: -u, self.read(operand, depth + 1))
+            case ast.BinOp(left=left, op=operator, right=right):
+                return self._operation(
+                    operator, self.read(left, depth + 1), self.read(right, depth + 1), node
                 )
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-                made = self._call(name, [self.read(argument, depth + 1) for argument in arguments], node)
+                return self._call(name, [self.read(argument, depth + 1) for argument in arguments], node)
             case ast.Call(func=ast.Constant() | ast.BinOp() | ast.Call()):
                 self.refuse_node(node, _NEEDS_STAR)
-            case _:
-                self.refuse_node(node, "this is not part of a formula")
-        return self._worked_out(made, node)
+        self.refuse_node(node, "this is not part of a formula")
 
-    def refuse_node(self, node: ast.AST, reason: str) -> NoReturn:
-        """Refuse what stands at this node."""
-        self.refuse(reason, getattr(node, "col_offset", 0), getattr(node, "end_col_offset", None))
-
-    def _float(self, value: float, node: ast.AST) -> float:
+    def _number(self, value: float, node: ast.AST) -> float:
         # Compared before it is converted: an integer may be too long for a float.
         if not abs(value) <= MAX_CONSTANT:
             self.refuse_node(node, f"a number may be as large as {MAX_CONSTANT:g}, and must be finite")
         return float(value)
 
-    def _name(self, name: str, node: ast.AST) -> Expression:
+    def _combine(self, node: ast.AST, operation: Callable[..., Any], *parts: Term) -> Term:
+        """An operation on terms; on constants alone it is computed at once."""
+        constants = [np.float64(part) for part in parts if isinstance(part, float)]
+        if len(constants) == len(parts):
+            with np.errstate(all="ignore"):
+                return self._number(float(operation(*constants, NUMPY)), node)
+        return lambda x, xp: operation(*(p if isinstance(p, float) else p(x, xp) for p in parts), xp)
+
+    def _name(self, name: str, node: ast.AST) -> Term:
         if name == "x":
-            return Variable()
+            return lambda x, xp: x
         if name in CONSTANTS:
-            return Number(CONSTANTS[name])
-        if name in expressions.FUNCTIONS or name in ALIASES or name in WRITTEN_OUT:
+            return CONSTANTS[name]
+        if name in FUNCTIONS or name in ALIASES or name in KINKED:
             self.refuse_node(node, f"{name} is a function and needs its argument, as in {name}(x)")
         self.refuse_node(node, f"there is no {name!r}; the variable is x")
 
-    def _operation(
-        self, kind: ast.operator, left: Expression, right: Expression, node: ast.AST
-    ) -> Expression:
-        match kind:
+    def _operation(self, operator: ast.operator, left: Term, right: Term, node: ast.AST) -> Term:
+        match operator:
             case ast.Add():
-                return Sum(left, right)
+                return self._combine(node, lambda a, b, xp: a + b, left, right)
             case ast.Sub():
-                return Sum(left, _negative(right))
+                return self._combine(node, lambda a, b, xp: a - b, left, right)
             case ast.Mult():
-                return Product(left, right)
+                return self._combine(node, lambda a, b, xp: a * b, left, right)
             case ast.Div():
-                return Product(left, self._worked_out(Power(right, -1.0), node))
+                if right == 0.0:
+                    self._number(math.inf, node)
+                return self._combine(node, lambda a, b, xp: a / b, left, right)
             case ast.Pow():
                 return self._power(left, right, node)
         self.refuse_node(node, "this operation is not part of a formula")
 
-    def _power(self, base: Expression, exponent: Expression, node: ast.AST) -> Expression:
-        if isinstance(exponent, Number):
-            if abs(exponent.value) > MAX_EXPONENT:
+    def _power(self, base: Term, exponent: Term, node: ast.AST) -> Term:
+        if isinstance(exponent, float):
+            if abs(exponent) > MAX_EXPONENT:
                 self.refuse_node(node, f"an exponent may be as large as {MAX_EXPONENT:g}")
-            return {0.0: Number(1.0), 1.0: base}.get(exponent.value, Power(base, exponent.value))
-        if isinstance(base, Number) and base.value > 0.0:
-            return Function("exp", Product(Number(math.log(base.value)), exponent))
-        self.refuse_node(
-            node, "x in an exponent needs a positive number under it, as in 2**x; else use exp and log"
-        )
+            if exponent in (0.0, 1.0):
+                return base if exponent else 1.0
+        elif not isinstance(base, float) or base <= 0.0:
+            self.refuse_node(
+                node, "x in an exponent needs a positive number under it, as in 2**x; else use exp and log"
+            )
+        return self._combine(node, lambda a, b, xp: a**b, base, exponent)
 
-    def _call(self, name: str, arguments: list[Expression], node: ast.AST) -> Expression:
+    def _call(self, name: str, arguments: list[Term], node: ast.AST) -> Term:
         name = ALIASES.get(name, name)
-        if name not in expressions.FUNCTIONS and name not in WRITTEN_OUT:
+        if name not in FUNCTIONS and name not in KINKED:
             product = name == "x" or name in CONSTANTS
             self.refuse_node(node, _NEEDS_STAR if product else f"there is no function {name!r}")
-        wanted = WRITTEN_OUT.get(name, 1)
-        if len(arguments) != wanted:
-            count = f"{wanted} argument{'s' if wanted > 1 else ''}"
-            self.refuse_node(node, f"{name} takes {count}, not {len(arguments)}")
+        count = KINKED.get(name, 1)
+        if len(arguments) != count:
+            words = f"{count} argument{'s' if count > 1 else ''}"
+            self.refuse_node(node, f"{name} takes {words}, not {len(arguments)}")
         match name, arguments:
             case "abs", [one]:
-                return Absolute(one)
+                return self._larger(node, one, self._combine(node, lambda u, xp: -u, one), switch=one)
             case "relu", [one]:
-                return Larger(one, Number(0.0))
-            case "sqrt", [one]:
-                return Power(one, 0.5)
+                return self._larger(node, one, 0.0)
             case "max", [left, right]:
-                return Larger(left, right)
+                return self._larger(node, left, right)
             case "min", [left, right]:
-                return _smaller(left, right)
-            case "clip", [_, Number(low), Number(high)] if low >= high:
+                return self._smaller(node, left, right)
+            case "clip", [_, float(low), float(high)] if low >= high:
                 self.refuse_node(node, f"clip(a, low, high) needs low < high, not {low:g} and {high:g}")
             case "clip", [one, low, high]:
-                return _smaller(Larger(one, low), high)
-        return Function(name, arguments[0])
+                return self._smaller(node, self._larger(node, one, low), high)
+        return self._combine(node, FUNCTIONS[name], arguments[0])
 
-    def _worked_out(self, tree: Expression, node: ast.AST) -> Expression:
-        """A number in place of an operation on numbers alone."""
-        parts = [part for part in vars(tree).values() if not isinstance(part, float | str)]
-        if isinstance(tree, Variable | Number) or not all(isinstance(part, Number) for part in parts):
-            return tree
-        with np.errstate(all="ignore"):
-            return Number(self._float(float(walk(tree, Jets(np.zeros(()), 0))[0]), node))
+    def _larger(self, node: ast.AST, left: Term, right: Term, switch: Term | None = None) -> Term:
+        difference = self._combine(node, lambda a, b, xp: a - b, left, right) if switch is None else switch
+        if not isinstance(difference, float):
+            self.switches.append(difference)
+        return self._combine(node, _maximum, left, right)
 
-
-def _negative(tree: Expression) -> Expression:
-    return Number(-tree.value) if isinstance(tree, Number) else Product(Number(-1.0), tree)
+    def _smaller(self, node: ast.AST, left: Term, right: Term) -> Term:
+        negative = [self._combine(node, lambda u, xp: -u, part) for part in (left, right)]
+        return self._combine(node, lambda u, xp: -u, self._larger(node, *negative))
 
 
-def _smaller(left: Expression, right: Expression) -> Expression:
-    return _negative(Larger(_negative(left), _negative(right)))
+def read_formula(text: str) -> tuple[Callable[[Any, Any], Any], tuple[Term, ...], str]:
+    """The function of (x, xp) that a formula in x stands for, its switches, and the formula in its tidied form.
 
-
-def read_formula(text: str) -> tuple[Expression, str]:
-    """The tree of a formula in x, and the formula in its tidied form: equal formulas, equal texts.
+    Equal formulas have equal tidied texts.
 
     Raises:
         InputError: for everything that is not such a formula, with the place and what is allowed.
@@ -250,71 +263,61 @@ def read_formula(text: str) -> tuple[Expression, str]:
         )
     reader = _Reader(text.strip())
     syntax = reader.syntax()
-    tree = reader.read(syntax)
-    if isinstance(tree, Number):
+    term = reader.read(syntax)
+    if isinstance(term, float):
         reader.refuse("it is the same number for every x")
-    return tree, ast.unparse(syntax)
+    return term, tuple(reader.switches), ast.unparse(syntax)
 
 
-def find_kinks(tree: Expression) -> tuple[float, ...]:
-    """Where a max, min, abs or relu of the tree changes its branch, up to REACH, to the last bit."""
+def find_kinks(switches: tuple[Term, ...]) -> tuple[float, ...]:
+    """Where a max, min, abs or relu changes its branch, up to REACH, to the last bit."""
     # Odd numbers, so that no point of the grid is a root of something simple.
     grid = np.arange(-REACH, REACH, STEP) + 0.0037
-    found: list[float] = []
-    for switch in expressions.switches(tree):
-        with np.errstate(all="ignore"):
-            on = expressions.derivative(switch, grid) > 0.0
-            turns = np.flatnonzero(on[1:] != on[:-1])
-            found += _boundaries(switch, grid[turns], grid[turns + 1]).tolist()
+    roots: list[float] = []
+    with np.errstate(all="ignore"):
+        for switch in switches:
+            positive = switch(grid, NUMPY) > 0.0  # type: ignore[operator]
+            turns = np.flatnonzero(positive[1:] != positive[:-1])
+            roots += _boundaries(switch, grid[turns], grid[turns + 1]).tolist()
     distinct: list[float] = []
-    for kink in sorted(found):
-        if not distinct or kink - distinct[-1] > SAME * max(1.0, abs(kink)):
-            distinct.append(kink)
+    for root in sorted(roots):
+        if not distinct or root - distinct[-1] > SAME * max(1.0, abs(root)):
+            distinct.append(root)
     return tuple(distinct)
 
 
-def _boundaries(switch: Expression, low: Array, high: Array) -> Array:
+def _boundaries(switch: Any, low: Array, high: Array) -> Array:
     """Where the switch turns between each pair of points, by bisection down to neighbouring numbers."""
-    below = expressions.derivative(switch, low) > 0.0
+    below = switch(low, NUMPY) > 0.0
     while np.any((low < (middle := 0.5 * (low + high))) & (middle < high) & (high - low > ZERO)):
-        same = (expressions.derivative(switch, middle) > 0.0) == below
+        same = (switch(middle, NUMPY) > 0.0) == below
         low, high = np.where(same, middle, low), np.where(same, high, middle)
-    at_low, at_high = (np.abs(expressions.derivative(switch, side)) for side in (low, high))
+    at_low, at_high = (np.abs(switch(side, NUMPY)) for side in (low, high))
     return np.where((low <= 0.0) & (high >= 0.0), 0.0, np.where(at_low <= at_high, low, high))
 
 
-class Formula(Resolved):
-    """A formula in x, with derivatives by the rules of calculus and kinks where its branches change.
+class Formula(Custom):
+    """A formula in x as an activation; its kinks are where its branches change.
 
     Attributes:
         expression: the formula in its tidied form, by which formulas are compared.
-        tree: the expression that was read from it.
     """
 
-    most_panels = 4000
-    caveat = (
-        f"The formula was looked at in points {panels.PROBES:g}·|x| apart ({panels.PROBES * panels.CORE:g} near zero): "
-        "a feature narrower than that cannot be excluded."
-    )
-
     def __init__(self, expression: str) -> None:
-        self.tree, self.expression = read_formula(expression)
-        self.name = self.expression
-        self.kinks = find_kinks(self.tree)
-        if len(self.kinks) > MAX_KINKS:
+        term, switches, self.expression = read_formula(expression)
+        kinks = find_kinks(switches)
+        if len(kinks) > MAX_KINKS:
             raise InputError(
-                f"The formula {self.name!r} has {len(self.kinks)} kinks between ±{REACH:g}; up to {MAX_KINKS} are "
+                f"The formula {self.expression!r} has {len(kinks)} kinks between ±{REACH:g}; up to {MAX_KINKS} are "
                 "supported."
             )
-        self.resolve()
-        broken = [~np.isfinite(side) for k in range(MAX_ORDER + 1) for side in self._sides(k)]
-        if np.any(broken):
-            self.refuse(self.kinks[int(np.argmax(np.any(broken, axis=0)))])
+        self._term = term
+        super().__init__(lambda x: term(x, NUMPY), kinks=kinks, name=self.expression)
 
     def __repr__(self) -> str:
         return f"formula({self.expression!r})"
 
-    def __reduce__(self) -> tuple[type[Formula], tuple[str]]:
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         return Formula, (self.expression,)
 
     def __eq__(self, other: object) -> bool:
@@ -323,72 +326,31 @@ class Formula(Resolved):
     def __hash__(self) -> int:
         return hash((Formula, self.expression))
 
-    def evaluate(self, x: Any, order: int, xp: Any) -> Any:
-        """By the rules of calculus; at a kink the derivative on its left."""
-        return expressions.derivative(self.tree, x, order, xp)
-
-    def __call__(self, x: Array, order: int = 0) -> Array:
-        """The derivative of the given order on an array, checked; at a kink that on its left."""
-        with np.errstate(all="ignore"):
-            return checked_values(x, self.evaluate(x, order, NUMPY), self._refuse_value)
-
-    def values(self, x: Array) -> Array:
-        """The formula on an array, checked."""
-        return self(x)
-
-    def noise(self) -> Callable[[Array], Array]:
-        """A bound of the rounding errors, by walking the tree."""
-
-        def bound(x: Array) -> Array:
-            with np.errstate(all="ignore"):
-                return np.nan_to_num(expressions.rounding(self.tree, x), nan=0.0, posinf=0.0)
-
-        return bound
+    def torch_form(self, torch: Any) -> TorchForm:
+        """The formula on tensors; its slope by autograd."""
+        xp = torch_backend(torch)
+        return TorchForm(lambda x: self._term(x, xp), torch.func.grad(lambda x: self._term(x, xp).sum()))
 
     def lipschitz(self) -> float:
         """sup |φ'|, infinite if the slope goes on growing far out."""
         steepest = super().lipschitz()
+        far = np.array([-1e8, -1e4, -1e2, 1e2, 1e4, 1e8])
         with np.errstate(all="ignore"):
-            # Where a derivative cannot be computed nothing is known.
-            far = np.abs(self.evaluate(np.array([-1e8, -1e4, 1e4, 1e8]), 1, NUMPY))
-        return np.inf if np.any(far > 1.001 * steepest) else steepest
+            # Where the formula cannot be computed nothing is known.
+            slopes = np.abs(self._term(1.01 * far, NUMPY) - self._term(far, NUMPY)) / np.abs(0.01 * far)
+        return np.inf if np.any(slopes > 1.001 * steepest) else steepest
 
-    def jumps(self, order: int) -> Array:
-        """The derivative on the right of each kink less that on its left."""
-        left, right = self._sides(order)
-        # Differences of a few units in the last place are not jumps.
-        return np.where(np.abs(right - left) > 1e-12 * (np.abs(right) + np.abs(left)), right - left, 0.0)
-
-    def _sides(self, order: int) -> tuple[Array, Array]:
-        """The derivative at each kink by the branches on its left, and by those on its right."""
-        kinks = np.array(self.kinks)
-        gaps = np.concatenate([[np.inf], np.diff(kinks), [np.inf]])
-        step = np.minimum(
-            1e-7 * np.maximum(1.0, np.abs(kinks)), 0.5 * np.minimum(gaps[1:], gaps[:-1])[: len(kinks)]
-        )
-        return self._beside(kinks, kinks - step, order), self._beside(kinks, kinks + step, order)
-
-    def _beside(self, x: Array, witness: Array, order: int) -> Array:
-        """The derivative at x with the branches that hold at a witness beside it."""
-
-        def chosen(difference: Array) -> NDArray[np.bool_]:
-            return np.asarray(np.broadcast_to(difference, (2, len(x)))[1] > 0.0)
-
-        both = np.stack([x, witness])
-        with np.errstate(all="ignore"):
-            jets = walk(self.tree, Jets(both, order, chosen=chosen))
-        return np.asarray(np.broadcast_to(jets[order], both.shape)[0])
-
-    def _refuse_value(self, position: float) -> NoReturn:
+    def refuse_value(self, position: float) -> NoReturn:
+        """Raise an InputError: the formula is not finite at this place."""
         raise InputError(
             f"The formula {self.name!r} is not a finite number at x = {position:.6g}, but every x can occur: keep it "
             "from overflowing there, and from sqrt, log and fractional powers of what is negative."
         )
 
-    def refuse(self, position: float) -> NoReturn:
+    def refuse_kink(self, position: float) -> NoReturn:
         """Raise an InputError that says what a formula may contain."""
         raise InputError(
-            f"The formula {self.name!r} is not smooth at x ≈ {position:.9g}, or varies too fast to be followed there. "
+            f"The formula {self.name!r} is not smooth at x ≈ {position:.9g}, or varies too fast to be resolved there. "
             "It may have kinks (abs, relu, min, max, clip) but no jump, pole or infinite slope."
         )
 
@@ -401,4 +363,4 @@ def resolved_formula(tidied: str) -> Formula:
 
 def formula(expression: str = "") -> Formula:
     """The shape of a formula in x, such as "x * sigmoid(x)"."""
-    return resolved_formula(read_formula(expression)[1])
+    return resolved_formula(read_formula(expression)[2])

@@ -1,7 +1,7 @@
 """A function of the variance at many points, from few: Chebyshev interpolation in log q.
 
 Gaussian moments are analytic in log q in a strip of half-width π/2 whatever the activation (the activation enters as a
-fixed function, the variance only through the bell), so a few dozen nodes serve thousands of samples to 15 digits.
+fixed function, the variance only through the Gaussian), so a few dozen nodes serve thousands of samples to 15 digits.
 """
 
 from __future__ import annotations

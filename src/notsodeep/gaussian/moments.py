@@ -25,7 +25,7 @@ def _variances(q: ArrayLike) -> tuple[Array, tuple[int, ...]]:
 
 
 def mean_derivative(phi: Activation, q: ArrayLike, k: int = 0) -> Any:
-    """Mean derivative M_k(q) = E[φ^(k)(√q ξ)], k = 0 to 4, (2.1)."""
+    """Mean derivative M_k(q) = E[φ^(k)(√q ξ)], k = 0, 1, 2, (2.1)."""
     if not 0 <= k <= MAX_ORDER:
         raise InputError(f"Mean derivatives of order 0 to {MAX_ORDER} are available, not {k}.")
     flat, form = _variances(q)

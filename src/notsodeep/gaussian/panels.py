@@ -3,8 +3,8 @@
 The line is cut into panels.  On a panel the function must be a polynomial of degree 15 to 13 digits, or the panel is
 halved.  Three checks keep a feature of the function from hiding:
 
-- besides the panel itself, windows across its two edges are fitted: a kink that stands on an edge of the panels, or
-  closer to it than the outermost node, stands well inside one of these windows;
+- besides the panel itself, windows across its two edges are fitted: a kink on an edge of the panels, or
+  closer to it than the outermost node, is well inside one of these windows;
 - a panel that fits is called at many more points, one at random in each of the intervals into which `probe_positions`
   cuts it: a bump between the nodes is found if it is wider than these intervals;
 - halving a panel divides the misfit of a smooth function by thousands, that of a kink by two.  A kink so small that
@@ -36,6 +36,8 @@ EPS = float(np.finfo(np.float64).eps)
 ROUNDING = 16.0 * EPS
 # Panels shorter than this, relative to their position, mean that the function is not smooth there.
 NARROWEST = 2.0**-30
+# Number of panels beyond which the function counts as not smooth.
+MOST = 20_000
 # How far the windows across an edge reach to its two sides, in lengths of the panel; no simple fractions.
 OUTSIDE, INSIDE = 0.31416, 0.57721
 # Distance of the points at which a panel is probed: PROBES · max(|x|, CORE).
@@ -82,37 +84,33 @@ class Panels:
         )
 
 
-def resolve(
-    function: Function, kinks: tuple[float, ...], limit: float, most: int, noise: Function | None = None
-) -> Panels:
-    """The function on [-limit, limit] as a piecewise polynomial whose panels end at the kinks.
+def resolve(function: Function, kinks: tuple[float, ...], limit: float) -> Panels:
+    """Resolve a function on [-limit, limit] by a piecewise polynomial whose panels end at the kinks.
 
     Args:
         function: takes and returns arrays of one shape.
         kinks: where panels end, and no window reaches across.
-        limit: up to where.
-        most: number of panels beyond which the function counts as not smooth.
-        noise: a bound of the rounding errors of the function at x, where one is known.
+        limit: the end of the interval.
 
     Raises:
         NotSmoothError: if the function is not smooth between the kinks.
     """
-    return _Resolution(function, kinks, limit, most, noise).run()
+    return _Resolution(function, kinks, limit).run()
 
 
 class _Resolution:
     """The loop of `resolve`: all panels of one generation at once."""
 
-    def __init__(
-        self, function: Function, kinks: tuple[float, ...], limit: float, most: int, noise: Function | None
-    ) -> None:
-        self.function, self.most, self.noise = function, most, noise
+    def __init__(self, function: Function, kinks: tuple[float, ...], limit: float) -> None:
+        self.function = function
         inner = np.array([kink for kink in kinks if abs(kink) < limit])
         self.ends = np.unique(np.concatenate([[-limit], inner, [limit]]))
         graded = quadrature.graded_edges(1.0, np.inf, limit)
         # Edges at odd numbers, so that a kink at a round number is seen by the first panel already.
         odd = graded[np.abs(graded) < limit] * 0.9134 + 0.0871
-        self.start = np.union1d(odd, self.ends)
+        # None close to a kink: derivatives of the polynomial on a narrow panel have few digits.
+        apart = np.abs(odd[:, None] - self.ends).min(axis=1)
+        self.start = np.union1d(odd[apart > 0.05 * np.maximum(1.0, np.abs(odd))], self.ends)
         self.random = np.random.default_rng(SEED)
         self.sizes = self._running_size()
 
@@ -136,7 +134,7 @@ class _Resolution:
             narrow = half < NARROWEST * np.maximum(1.0, np.abs(centre))
             if narrow.any():
                 self._refuse(left[narrow], right[narrow])
-            if 2 * len(left) + sum(len(part[0]) for part in done) > self.most:
+            if 2 * len(left) + sum(len(part[0]) for part in done) > MOST:
                 self._refuse(left, right)
             left, right = np.concatenate([left, centre]), np.concatenate([centre, right])
             past = np.tile(np.column_stack([past[:, 1:], excess]), (2, 1))
@@ -176,12 +174,7 @@ class _Resolution:
         size = np.maximum(np.abs(samples).max(axis=1), 1e-3 * half)
         # Rounding of x itself moves the value by slope · eps · |x|: not a lack of smoothness.
         steepest = np.abs(np.diff(samples)).max(axis=1) / half
-        allowed = RESOLVED * size + 16.0 * EPS * far * steepest + ROUNDING * self._size_within(far)
-        if self.noise is not None:
-            nodes, _ = _interpolation()
-            places = ((left + right) / 2.0)[:, None] + half[:, None] * nodes
-            allowed = allowed + 4.0 * self.noise(places).max(axis=1)
-        return np.asarray(allowed)
+        return np.asarray(RESOLVED * size + 16.0 * EPS * far * steepest + ROUNDING * self._size_within(far))
 
     def _probe(self, left: Array, right: Array, series: Array) -> Array:
         """The worst misfit of these panels at many points, over what is allowed."""

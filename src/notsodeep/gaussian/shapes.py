@@ -17,7 +17,7 @@ from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.backend import NUMPY, TorchForm, torch_backend
 from notsodeep.validation import Array
 
-MAX_ORDER = 4
+MAX_ORDER = 2
 # Rows × nodes held at once by the quadrature.
 CHUNK = 2_000_000
 TINY = 1e-300
@@ -89,7 +89,7 @@ class Shape:
     # --- values ---------------------------------------------------------------------------------------------------
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
-        """The derivative of the given order (0 to 4), away from the kinks.
+        """The derivative of the given order (0 to 2), away from the kinks.
 
         Args:
             x: an array or a tensor.
@@ -99,7 +99,7 @@ class Shape:
         raise NotImplementedError(f"{type(self).__name__} does not define evaluate.")
 
     def __call__(self, x: Array, order: int = 0) -> Array:
-        """The derivative of the given order (0 to 4) on an array, away from the kinks."""
+        """The derivative of the given order (0 to 2) on an array, away from the kinks."""
         return np.asarray(self.evaluate(x, order, NUMPY))
 
     def torch_form(self, torch: Any) -> TorchForm | None:
@@ -107,16 +107,19 @@ class Shape:
         xp = torch_backend(torch)
         return TorchForm(lambda x: self.evaluate(x, 0, xp), lambda x: self.evaluate(x, 1, xp))
 
-    def torch_kernel(self, torch: Any, value: Callable[[Any], Any], **writing: Any) -> TorchForm:
+    def torch_kernel(
+        self,
+        torch: Any,
+        value: Callable[[Any], Any],
+        in_place: Callable[[Any], Any] | None = None,
+        into: Callable[..., Any] | None = None,
+    ) -> TorchForm:
         """The form of a function whose values torch has in one kernel, faster than `evaluate`; the slope from there.
 
-        Args:
-            torch: the module.
-            value: the kernel.
-            **writing: `in_place` and `into` of the form, where the kernel has them.
+        `in_place` and `into` are those of `TorchForm`, where the kernel has them.
         """
         xp = torch_backend(torch)
-        return TorchForm(value, lambda x: self.evaluate(x, 1, xp), **writing)
+        return TorchForm(value, lambda x: self.evaluate(x, 1, xp), in_place, into)
 
     def lipschitz(self) -> float:
         """sup |φ'|, docs/theory.md (1.5): the largest slope on `slope_grid`, then a search around it."""
@@ -188,38 +191,19 @@ class Shape:
         return None
 
     def mean_derivative(self, q: Array, k: int) -> Array:
-        """M_k(q) = E[φ^(k)(sξ)], (2.1).
-
-        Small scales take the derivative itself, large ones E[φ''(sξ) He_{k-2}(ξ)]/s^{k-2}: each is free of
-        cancellation where the other is not.
-        """
+        """M_k(q) = E[φ^(k)(sξ)], k = 0, 1, 2, with the distributional part at the kinks, (2.1)."""
         if self.parity != 0 and (self.parity == 1) == (k % 2 == 1):
             return np.zeros_like(q)
-        large = q >= 1.0
-        result = np.empty_like(q)
-        if large.any():
-            order = min(k, 2)
-            part = q[large]
-            mean = self.expectation(part, lambda xi, x: self(x, order) * hermite(xi, k - order))
-            result[large] = mean / part ** ((k - order) / 2) + self._jump_part(part, k, order)
-        if (~large).any():
-            part = q[~large]
-            result[~large] = self.expectation(part, lambda xi, x: self(x, k)) + self._jump_part(part, k, k)
-        return result
-
-    def _jump_part(self, q: Array, k: int, order: int) -> Array:
-        """What integrating by parts picks up at the kinks: the distributional part of φ^(order) in E[φ^(k)]."""
-        total = np.zeros_like(q)
-        if not self.kinks:
-            return total
+        mean = self.expectation(q, lambda xi, x: self(x, k))
         scales = np.sqrt(np.maximum(q, TINY))
-        for j in range(order):
+        # A jump of φ^(j) at κ adds jump · He_{k-1-j}(κ/s) bell(κ/s)/s^{k-j}.
+        for j in range(k if self.kinks else 0):
             for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
                 if jump != 0.0:
                     place = np.clip(kink / scales, -40.0, 40.0)
                     height = np.where(np.abs(place) < 40.0, hermite(place, k - 1 - j) * bell(place), 0.0)
-                    total += over_power(jump * height, scales, k - j)
-        return total
+                    mean = mean + over_power(jump * height, scales, k - j)
+        return mean
 
     def second_moment(self, q: Array) -> Array:
         """Second moment S(q) = E[φ(sξ)²], (2.2)."""

@@ -1,4 +1,4 @@
-"""Smooth activations, each a class with derivatives up to order 4; their moments come from quadrature.
+"""Smooth activations, each a class with its first two derivatives; their moments come from quadrature.
 
 Softsign and ELU are among them, with one kink at zero.
 """
@@ -34,10 +34,7 @@ class Tanh(Shape):
         slope = 4.0 * decay / (1.0 + decay) ** 2
         if order == 1:
             return slope
-        y = xp.tanh(x)
-        if order == 2:
-            return slope * (-2.0 * y)
-        return slope * (6.0 * y**2 - 2.0 if order == 3 else 8.0 * y * (2.0 - 3.0 * y**2))
+        return slope * (-2.0 * xp.tanh(x))
 
     def torch_form(self, torch: Any) -> TorchForm:
         return self.torch_kernel(torch, torch.tanh, in_place=torch.tanh_, into=torch.tanh)
@@ -53,13 +50,8 @@ class Erf(Shape):
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         if order == 0:
             return xp.erf(x)
-        square = x**2
-        slope = 2.0 / math.sqrt(math.pi) * xp.exp(-square)
-        if order == 1:
-            return slope
-        if order == 2:
-            return slope * (-2.0 * x)
-        return slope * (4.0 * square - 2.0 if order == 3 else x * (12.0 - 8.0 * square))
+        slope = 2.0 / math.sqrt(math.pi) * xp.exp(-(x**2))
+        return slope if order == 1 else slope * (-2.0 * x)
 
     def torch_form(self, torch: Any) -> TorchForm:
         return self.torch_kernel(torch, torch.erf, in_place=torch.Tensor.erf_)
@@ -81,15 +73,8 @@ class Arctan(Shape):
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         if order == 0:
             return xp.arctan(x)
-        square = x**2
-        slope = 1.0 / (1.0 + square)
-        if order == 1:
-            return slope
-        if order == 2:
-            return -2.0 * x * slope**2
-        if order == 3:
-            return (6.0 * square - 2.0) * slope**3
-        return 24.0 * x * (1.0 - square) * slope**4
+        slope = 1.0 / (1.0 + x**2)
+        return slope if order == 1 else -2.0 * x * slope**2
 
     def torch_form(self, torch: Any) -> TorchForm:
         return self.torch_kernel(torch, torch.arctan, in_place=torch.atan_)
@@ -146,9 +131,14 @@ class Mish(Shape):
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         inner = [_SOFTPLUS.evaluate(x, k, xp) for k in range(order + 1)]
-        composed = chain_rule([_TANH.evaluate(inner[0], k, xp) for k in range(order + 1)], inner)
-        value = x * composed[order]
-        return value + order * composed[order - 1] if order else value
+        # Derivatives of tanh at the softplus, then of the two composed.
+        gate = [_TANH.evaluate(inner[0], k, xp) for k in range(order + 1)]
+        if order == 0:
+            return x * gate[0]
+        slope = gate[1] * inner[1]
+        if order == 1:
+            return x * slope + gate[0]
+        return x * (gate[2] * inner[1] ** 2 + gate[1] * inner[2]) + 2.0 * slope
 
     def torch_form(self, torch: Any) -> TorchForm:
         mish = torch.nn.functional.mish
@@ -166,8 +156,7 @@ class Softsign(Shape):
         r = 1.0 / (1.0 + xp.abs(x))
         if order == 0:
             return x * r
-        value = math.factorial(order) * r ** (order + 1)
-        return value if order % 2 else xp.where(x > 0, -value, value)
+        return r**2 if order == 1 else xp.where(x > 0, -2.0, 2.0) * r**3
 
     def torch_form(self, torch: Any) -> TorchForm:
         return self.torch_kernel(torch, torch.nn.functional.softsign)
@@ -208,41 +197,15 @@ def logistic(x: Any, order: int, xp: Any) -> Any:
     if order == 0:
         return value
     p = value * xp.expit(-x)
-    if order == 1:
-        return p
-    if order == 3:
-        return p * (1.0 - 6.0 * p)
-    m = -xp.tanh(x / 2.0)
-    return p * (m if order == 2 else m * (1.0 - 12.0 * p))
+    return p if order == 1 else -p * xp.tanh(x / 2.0)
 
 
 def _normal_cdf(x: Any, order: int, xp: Any) -> Any:
     """P(ξ ≤ x) for ξ ~ N(0, 1), and its derivatives: the density times Hermite polynomials."""
     if order == 0:
         return xp.ndtr(x)
-    square = x**2
-    density = xp.exp(-0.5 * square) / _SQRT_2PI
-    if order == 1:
-        return density
-    if order == 2:
-        return density * -x
-    return density * (square - 1.0 if order == 3 else x * (3.0 - square))
-
-
-def chain_rule(outer: list[Any], inner: list[Any]) -> list[Any]:
-    """The derivatives of f(u(x)) from those of f at u and of u at x, orders 0 to at most 4 (Faà di Bruno)."""
-    f, u = outer, inner
-    composed = f[:1]
-    if len(f) > 1:
-        composed.append(f[1] * u[1])
-    if len(f) > 2:
-        composed.append(f[2] * u[1] ** 2 + f[1] * u[2])
-    if len(f) > 3:
-        composed.append(f[3] * u[1] ** 3 + 3.0 * f[2] * u[1] * u[2] + f[1] * u[3])
-    if len(f) > 4:
-        fourth = f[4] * u[1] ** 4 + 6.0 * f[3] * u[1] ** 2 * u[2] + f[1] * u[4]
-        composed.append(fourth + f[2] * (3.0 * u[2] ** 2 + 4.0 * u[1] * u[3]))
-    return composed
+    density = xp.exp(-0.5 * x**2) / _SQRT_2PI
+    return density if order == 1 else density * -x
 
 
 def check_finite(shape: Shape, name: str) -> None:

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from notsodeep.display import Shown
-from notsodeep.errors import InputError
-from notsodeep.validation import Array, IntArray, frozen
+from notsodeep.validation import Array, IntArray
 
 _FIELDS = ("n", "accuracy", "mse", "interval", "ridge", "extrapolated")
-_SCORES = ("score_means", "score_variances")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearningCurve(Shown):
-    """What ridge regression with a kernel, or a network whose readout is trained by ridge, will reach on new samples.
+    """Predicted accuracy and error of ridge regression with a kernel, or of a network with a ridge readout.
 
     Attributes:
         n: numbers of training samples.
-        accuracy: expected share of new samples that are classified rightly, for each n; NaN in a regression.
+        accuracy: expected share of new samples classified correctly, for each n; NaN in a regression.
         mse: expected squared error on a new sample, averaged over outputs. Targets: ±1 for two classes, else one-hot.
-        interval: of the accuracy (in a regression of the mse), shape (len(n), 2): where nine of ten training sets are.
+        interval: of the accuracy (in a regression of the mse), shape (len(n), 2): nine of ten training sets lie inside.
         ridge: λ at each n, added to the diagonal of the kernel matrix.
-        extrapolated: whether the number goes beyond what the samples themselves show; never for a mixture.
-        width: of the network; None for the kernel, which is that of infinite width.
+        extrapolated: whether n exceeds the number of labelled samples; never for a mixture.
+        width: of the network; None for the kernel (infinite width).
         kernel: which kernel.
         model: the model, in words.
-        source: what the prediction was made from, in words.
-        score_means: of a mixture, the mean score of each class, shape (len(n), classes, outputs); None from a sample.
-        score_variances: of a mixture, the variance of the scores in each class over samples and training sets, the same
-            shape; None from a sample.
+        source: what the prediction is based on, in words.
     """
 
     n: IntArray
@@ -46,8 +40,6 @@ class LearningCurve(Shown):
     kernel: str
     model: str
     source: str
-    score_means: Array | None = None
-    score_variances: Array | None = None
 
     def plot(self, ax: Any = None, measured: Any = None) -> Any:
         """Draw the curve with its band, and measured points (n, accuracy[, error]) in rows; returns the Axes."""
@@ -61,33 +53,12 @@ class LearningCurve(Shown):
         return not bool(np.isnan(self.accuracy).all())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, which `from_dict` takes back."""
+        """The curve as plain values that JSON can hold; accuracy is None in a regression."""
         arrays = {name: np.asarray(getattr(self, name)).tolist() for name in _FIELDS}
         # JSON has no NaN.
         arrays["accuracy"] = arrays["accuracy"] if self.is_classification else None
         words = {"width": self.width, "kernel": self.kernel, "model": self.model, "source": self.source}
-        scores = {
-            name: None if (values := getattr(self, name)) is None else values.tolist() for name in _SCORES
-        }
-        return {"kind": "LearningCurve", **arrays, **words, **scores}
-
-    @classmethod
-    def from_dict(cls, data: Any) -> LearningCurve:
-        """The curve that `to_dict` wrote."""
-        if not isinstance(data, dict) or data.get("kind") != "LearningCurve":
-            raise InputError("This is not a learning curve: to_dict() of one is needed.")
-        number = len(data["n"])
-        accuracy = data["accuracy"] if data["accuracy"] is not None else [np.nan] * number
-        arrays: dict[str, Any] = {
-            name: frozen(np.asarray(data[name])) for name in _FIELDS if name != "accuracy"
-        }
-        arrays |= {name: frozen(np.asarray(data[name])) for name in _SCORES if data.get(name) is not None}
-        words = {name: data[name] for name in ("width", "kernel", "model", "source")}
-        return cls(accuracy=frozen(np.asarray(accuracy, dtype=np.float64)), **arrays, **words)
-
-    def to_json(self) -> str:
-        """The whole curve as JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
+        return {"kind": "LearningCurve", **arrays, **words}
 
     def __str__(self) -> str:
         what = "kernel" if self.width is None else f"width {self.width}"

@@ -67,13 +67,13 @@ def _cholesky(matrix: Array) -> Array:
 
 
 def normal_points(number: int, dimension: int) -> Array:
-    """A fixed set of points that stands for draws from N(0, I), shape (number, dimension): a lattice and its mirror."""
+    """Fixed points in place of draws from N(0, I), shape (number, dimension): a lattice and its mirror image."""
     half = ndtri(np.clip(_lattice(number // 2, dimension), _EDGE, 1.0 - _EDGE))
     return np.vstack([half, -half])
 
 
 def matrix_root(matrix: Array) -> Array:
-    """R with R Rᵀ = matrix, for a positive semi-definite matrix; what rounding made negative is left out."""
+    """R with R Rᵀ = matrix, for a positive semi-definite matrix; negative eigenvalues (rounding) are set to zero."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 

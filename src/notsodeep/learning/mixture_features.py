@@ -2,7 +2,7 @@
 
 The expansion of the kernel in inner products, K_ij = g_0(s_i, s_j) + g_1(s_i, s_j) c_ij + g_2(s_i, s_j) c_ij² + …, says
 which features of a sample it sees: functions of its squared norm s, its coordinates x, products of two of them. What is
-left of the diagonal is a tail: infinitely many features, none of which can be learnt from n = O(p) samples. Neither
+left of the diagonal is a tail: infinitely many features that cannot be learnt from n = O(p) samples. Neither
 centring nor a vanishing bias is needed.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.linalg import block_diag
 
-from notsodeep.data import Diagonal, GaussianMixture, Isotropic
+from notsodeep.data import GaussianMixture
 from notsodeep.equivalents.expansion import exact_diagonal, expand, refuse_uncovered
 from notsodeep.equivalents.mixture_covariances import common_basis
 from notsodeep.models import Model
@@ -53,13 +53,6 @@ class ClassFeatures:
     rest: Array
     multiplicity: Array
     tails: Array
-
-    @classmethod
-    def dense(
-        cls, means: Array, covariances: Array, rest: Array, multiplicity: Array, tails: Array
-    ) -> ClassFeatures:
-        """Features whose covariances (K, d, d) in the core have no structure."""
-        return cls(means, np.zeros_like(means), None, covariances, rest, multiplicity, tails)
 
     @property
     def inner_moments(self) -> Array:
@@ -127,7 +120,7 @@ class _Inputs:
     def of(cls, mixture: GaussianMixture) -> _Inputs:
         p = mixture.p
         means = mixture.means / np.sqrt(p)
-        if all(isinstance(covariance, Isotropic | Diagonal) for covariance in mixture.covariances):
+        if all(covariance.is_diagonal for covariance in mixture.covariances):
             values = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1) / p
             return cls._grouped(values, means)
         matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / p

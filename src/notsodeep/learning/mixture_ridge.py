@@ -5,7 +5,7 @@ Each class has its own second moment S_a, so it has its own effective number of 
     η_a (λ' + c_a + tr(S_a R)) = n_a,    R = (I + Σ_b η_b S_b)^{-1},
 
 with the tail c_a and, for a network of finite width m, λ = λ' (1 - df₁/m), df₁ = Σ_a η_a (tr(S_a R) + c_a). With one
-class η is 1/κ of `effective_ridge`. The weights of the mean predictor are w̄ = R Σ_a η_a m_a y_a.
+class η is 1/κ, the effective ridge. The weights of the mean predictor are w̄ = R Σ_a η_a m_a y_a.
 """
 
 from __future__ import annotations
@@ -106,24 +106,18 @@ class MixtureScores:
         covariances: of the scores, shape (K, outputs, outputs).
         drift: covariance over training sets of the mean scores of the classes, shape (K, K, outputs, outputs).
         errors: E_a[(y - score)(y - score)ᵀ], shape (K, outputs, outputs).
-        bias: mean squared error of the mean predictor, averaged over classes and outputs.
-        effective_ridge: the mean of 1/Σ_a η_a over classes: κ, or ν₂ at finite width.
-        degrees_of_freedom: df₁.
-        residual: of the equations for η, relative.
+        effective_ridge: 1/Σ_a η_a: κ, or ν₂ at finite width.
     """
 
     means: Array
     covariances: Array
     drift: Array
     errors: Array
-    bias: float
     effective_ridge: float
-    degrees_of_freedom: float
-    residual: float
 
 
 def class_targets(weights: Array) -> tuple[Array, Array]:
-    """Targets of the classes after their mean is taken out, and that mean: ±1 for two classes, else one-hot."""
+    """Targets of the classes minus their mean, and that mean: ±1 for two classes, else one-hot."""
     targets = np.array([[-1.0], [1.0]]) if len(weights) == 2 else np.eye(len(weights))
     mean = weights @ targets
     return targets - mean, mean
@@ -138,7 +132,7 @@ def mixture_scores(
     *,
     intercept: bool = True,
 ) -> MixtureScores:
-    """The law of the scores of a ridge regression on the classes, from n samples, without drawing any.
+    """Compute the distribution of the scores of a ridge regression from n samples, without drawing any.
 
     Args:
         features: of the kernel on the mixture.
@@ -146,14 +140,14 @@ def mixture_scores(
         n: number of training samples.
         ridge: λ.
         width: m, of a random network whose readout alone is trained; infinite if not given.
-        intercept: take the mean out of the targets first, as the estimators do.
+        intercept: subtract the mean of the targets first, as the estimators do.
     """
     targets, mean = class_targets(weights)
     if not intercept:
         targets, mean = targets + mean, np.zeros_like(mean)
     sizes = n * weights
     moments = features.inner_moments
-    eta, residual = _solve(features, moments, sizes, ridge, width)
+    eta = _solve(features, moments, sizes, ridge, width)
     seen = _Resolvent.at(features, moments, eta)
     predictor = seen.times(features.means.T @ (eta[:, None] * targets))  # w̄, (d, outputs)
     residuals = targets - features.means @ predictor
@@ -177,10 +171,7 @@ def mixture_scores(
         covariances=spread + errors - bias,
         drift=fixed.drift(features, errors, penalty),
         errors=errors,
-        bias=_mean_square(weights, bias),
         effective_ridge=1.0 / float(eta.sum()),
-        degrees_of_freedom=float(eta @ (seen.first + features.tails)),
-        residual=residual,
     )
 
 
@@ -233,11 +224,7 @@ class _FixedSizes:
 
 def mean_square_error(weights: Array, scores: MixtureScores) -> float:
     """Expected squared error on a new sample, averaged over the outputs."""
-    return _mean_square(weights, scores.errors)
-
-
-def _mean_square(weights: Array, errors: Array) -> float:
-    return float(weights @ np.trace(errors, axis1=1, axis2=2)) / int(errors.shape[1])
+    return float(weights @ np.trace(scores.errors, axis1=1, axis2=2)) / int(scores.errors.shape[1])
 
 
 def class_accuracies(scores: MixtureScores) -> Array:
@@ -251,14 +238,14 @@ def accuracy_band(scores: MixtureScores, weights: Array, level: float = 0.9) -> 
     own = np.einsum("aauv->auv", scores.drift)
     joint = scores.drift.transpose(0, 2, 1, 3).reshape(classes * outputs, classes * outputs)
     draws = normal_points(_DRAWS, classes * outputs) @ matrix_root((joint + joint.T) / 2.0).T
-    found = [
+    accuracies = [
         float(
             weights
             @ _accuracies(scores.means + draw.reshape(classes, outputs), scores.covariances - own, fine=False)
         )
         for draw in draws
     ]
-    low, high = np.quantile(found, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    low, high = np.quantile(accuracies, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return float(low), float(high)
 
 
@@ -270,20 +257,18 @@ def _accuracies(means: Array, covariances: Array, *, fine: bool = True) -> Array
     return np.array([chance_of_largest(means[a], covariances[a], a, fine=fine) for a in range(len(means))])
 
 
-def _solve(
-    features: ClassFeatures, moments: Array, sizes: Array, ridge: float, width: float | None
-) -> tuple[Array, float]:
-    """η of all classes and the residual, for the ridge λ and the width m."""
+def _solve(features: ClassFeatures, moments: Array, sizes: Array, ridge: float, width: float | None) -> Array:
+    """η of all classes, for the ridge λ and the width m."""
     if ridge + float(features.tails.min()) <= 0.0:
         raise InputError(
-            "With ridge = 0 this kernel fits any targets exactly only in directions it has: it has no nonlinear rest "
-            "that acts as a ridge. Give a positive ridge."
+            "ridge = 0 needs a kernel with a nonlinear part that acts as a ridge, and this one has none. Pass a "
+            "positive ridge."
         )
     if width is None:
         return _solve_classes(features, moments, sizes, ridge)
 
     def excess(penalty: float) -> float:
-        eta, _ = _solve_classes(features, moments, sizes, penalty)
+        eta = _solve_classes(features, moments, sizes, penalty)
         first = _Resolvent.at(features, moments, eta).first
         return penalty * (1.0 - float(eta @ (first + features.tails)) / width) - ridge
 
@@ -296,9 +281,7 @@ def _solve(
     )
 
 
-def _solve_classes(
-    features: ClassFeatures, moments: Array, sizes: Array, ridge: float
-) -> tuple[Array, float]:
+def _solve_classes(features: ClassFeatures, moments: Array, sizes: Array, ridge: float) -> Array:
     """η_a = n_a/(λ' + c_a + tr(S_a R)) by Newton's method in log η, or plain steps, which converge, where it fails."""
     present = sizes > 0.0
     floor = ridge + features.tails
@@ -306,15 +289,15 @@ def _solve_classes(
     best = np.inf
     for _ in range(_STEPS):
         seen = _Resolvent.at(features, moments, eta)
-        wanted = np.where(present, sizes / (floor + seen.first), 0.0)
-        gap = np.log(wanted[present] / eta[present])
+        fixed_point = np.where(present, sizes / (floor + seen.first), 0.0)
+        gap = np.log(fixed_point[present] / eta[present])
         size = float(np.abs(gap).max())
         if size <= _ACCURACY:
-            return wanted, size
+            return fixed_point
         step = gap
         if size < best:
             best = size
-            # d log wanted_a/d log η_b = tr(S_a R S_b R) η_b/(λ' + c_a + tr(S_a R))
+            # d log(right side)_a/d log η_b = tr(S_a R S_b R) η_b/(λ' + c_a + tr(S_a R))
             slope = seen.second / (floor + seen.first)[:, None] * eta
             step = np.linalg.solve(np.eye(int(present.sum())) - slope[np.ix_(present, present)], gap)
         eta[present] *= np.exp(step)

@@ -1,13 +1,20 @@
-"""Population quantities along the effective ridge, as a pool of labelled samples shows them: docs/theory.md (11.17)."""
+"""Population quantities along the effective ridge, estimated from a pool of labelled samples: docs/theory.md (11.17).
+
+n random samples make a regression with ridge λ behave like the regression on the whole population with an effective
+ridge κ. A network of finite width m whose readout alone is trained is one more random sample, of features, and makes it
+larger still, (11.4). The error follows from two sums over the eigenvalues λ_k of the kernel, the degrees of freedom
+
+    df₁(κ) = Σ λ_k/(λ_k + κ),    df₂(κ) = Σ λ_k²/(λ_k + κ)².
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
 
-from notsodeep.learning.effective_ridge import expected_error
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.validation import Array
 
@@ -17,12 +24,31 @@ _RIDGES, _WINDOW, _LEAST = 80, (0.2, 0.6), 5
 _STEP = 1e-2
 
 
+def expected_error(
+    bias: float, penalty: float, degrees: float, squared: float, n: int, width: int | None, least: float = 0.0
+) -> float:
+    """Compute the squared error (11.2), (11.5) of docs/theory.md from population quantities at the effective ridge ν.
+
+    Args:
+        bias: squared error of the mean predictor, noise included.
+        penalty: ν ‖w̄‖² of the mean predictor, which a finite number of features turns into noise.
+        degrees: df₁(ν).
+        squared: df₂(ν).
+        n: number of training samples.
+        width: m; infinite if not given.
+        least: smallest share of samples assumed to be left; with 0 the error may be infinite.
+    """
+    share = 0.0 if width is None else 1.0 / (width - squared)
+    left = max(1.0 - (squared + share * (degrees - squared) ** 2) / n, least)
+    return (bias + share * (degrees - squared) * penalty) / left if left > 0.0 else math.inf
+
+
 @dataclass(frozen=True, eq=False)
 class PoolCurves:
-    """Population quantities along the effective ridge κ, as a pool of N samples shows them: docs/theory.md (11.17).
+    """Population quantities along the effective ridge κ, estimated from a pool of N samples.
 
     They are read off where df₁ is at most three fifths of N, and continued by power laws fitted from a fifth on. Nearer
-    to N the smallest eigenvalues of the matrix decide, and those are not the population's.
+    to N the smallest eigenvalues of the matrix decide, which differ from those of the population.
 
     Attributes:
         log_kappa: logarithms of κ, ascending.
@@ -73,10 +99,6 @@ class PoolCurves:
 
     def error(self, n: int, ridge: float, width: int | None) -> float:
         """The expected squared error, docs/theory.md (11.4) and (11.5)."""
-        return self.point(n, ridge, width)[1]
-
-    def point(self, n: int, ridge: float, width: int | None) -> tuple[float, float]:
-        """log κ (log ν₂ at finite width), and the expected squared error."""
         features = np.inf if width is None else float(width)
 
         def excess(log_kappa: float) -> float:
@@ -88,7 +110,7 @@ class PoolCurves:
         place = float(brentq(excess, self.log_kappa[0] - 60.0, self.log_kappa[-1] + 60.0, xtol=1e-10))
         degrees, bias, penalty = self.at(place)
         squared = degrees + (self.at(place + _STEP)[0] - self.at(place - _STEP)[0]) / (2.0 * _STEP)
-        return place, expected_error(bias, penalty, degrees, squared, n, width, least=_STEP)
+        return expected_error(bias, penalty, degrees, squared, n, width, least=_STEP)
 
 
-__all__ = ["PoolCurves"]
+__all__ = ["PoolCurves", "expected_error"]

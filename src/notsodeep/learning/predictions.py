@@ -1,18 +1,35 @@
-"""`learning_curve`: test accuracy and error of a model before training, from a mixture or from labelled samples."""
+"""`learning_curve` and `best_ridge`: test accuracy and error before training, from a mixture or labelled samples."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
 
 from notsodeep.data import GaussianMixture
-from notsodeep.learning.arguments import as_labelled_samples, as_ridge, as_sizes, as_width
+from notsodeep.errors import InputError
+from notsodeep.kernel_names import as_kernel
 from notsodeep.learning.curve import LearningCurve
-from notsodeep.learning.mixture_curve import mixture_curve
-from notsodeep.learning.sample_curve import sample_curve
+from notsodeep.learning.extrapolation import Extrapolation
+from notsodeep.learning.mixture_features import ClassFeatures, mixture_features
+from notsodeep.learning.mixture_ridge import (
+    MixtureScores,
+    accuracy_band,
+    class_accuracies,
+    mean_square_error,
+    mixture_scores,
+)
 from notsodeep.learning.sample_pool import Pool
-from notsodeep.models import Model
+from notsodeep.models import Model, as_model
+from notsodeep.validation import Array, IntArray, as_count, as_number, frozen
+
+# Powers of ten between which the best ridge of a mixture is searched, times the diagonal of the kernel.
+_RIDGES = (-8.0, 4.0)
+# Half the width of a 90 % band, in standard deviations.
+NINETY_PERCENT = 1.645
 
 
 def learning_curve(
@@ -30,7 +47,7 @@ def learning_curve(
     Args:
         model: the model, as it will see the samples.
         source: a `GaussianMixture`: the prediction then is theory alone, docs/theory.md (11.10)–(11.14). Or (X, y),
-            N labelled samples: for n ≤ N from samples that are left out, in closed form, (11.15), (11.27); beyond by
+            N labelled samples: for n ≤ N by leaving samples out, in closed form, (11.15), (11.27); beyond N by
             theory and trend, marked as extrapolated, (11.17), (11.28). Labels that are floats, not all whole, are
             targets of a regression.
         n: one number of training samples, or several.
@@ -39,17 +56,181 @@ def learning_curve(
         width: predict a random network of this width whose readout is trained by ridge, instead of the kernel itself.
             Its features are those of the "ck".
         kernel: "ck" or any other kernel of the model.
-        intercept: take the mean out of the targets first, as the estimators do.
+        intercept: subtract the mean of the targets first, as the estimators do.
 
     Returns:
         A `LearningCurve`: `.accuracy`, `.mse`, `.interval`, `.plot()`. Two classes are ±1, more are one-hot.
     """
-    sizes, penalty = as_sizes(n), as_ridge(ridge)
-    features, name = as_width(width, kernel)
+    listed: Any = np.atleast_1d(np.asarray(n)).tolist()
+    if not listed:
+        raise InputError("n is empty: give one number of training samples, or several.")
+    sizes = np.array([as_count(size, "n") for size in listed], dtype=np.intp)
+    penalty = None if isinstance(ridge, str) and ridge == "best" else as_number(ridge, "ridge")
+    width, kernel = as_width(width, kernel)
+    shared: dict[str, Any] = {"width": width, "kernel": kernel, "model": str(model)}
     if isinstance(source, GaussianMixture):
-        return mixture_curve(model, source, sizes, penalty, features, name, intercept=intercept)
-    pool = Pool(model, *as_labelled_samples(source), name, intercept=intercept)
-    return sample_curve(pool, sizes, penalty, features, kernel=name, model=model)
+        theory = MixtureTheory.of(model, source, kernel, intercept)
+        return LearningCurve(**_mixture_points(theory, sizes, penalty, width), **shared)
+    pool = Pool(model, *as_labelled_samples(source), kernel, intercept=intercept)
+    return LearningCurve(**_sample_points(pool, sizes, penalty, width), **shared)
 
 
-__all__ = ["learning_curve"]
+def best_ridge(
+    model: Model,
+    source: GaussianMixture | tuple[Any, ArrayLike],
+    n: int | None = None,
+    width: int | None = None,
+    kernel: str = "ck",
+    *,
+    intercept: bool = True,
+) -> float:
+    """Find the ridge λ of least squared error, from leave-one-out errors in closed form.
+
+    Args:
+        model: the model.
+        source: (X, y), labelled samples; or a `GaussianMixture`, then by theory alone.
+        n: number of training samples; all of them if not given, and beyond them by theory. Required for a mixture.
+        width: of a random network whose readout is trained; the kernel if not given.
+        kernel: which kernel.
+        intercept: subtract the mean of the targets first.
+    """
+    width, kernel = as_width(width, kernel)
+    if isinstance(source, GaussianMixture):
+        if n is None:
+            raise InputError("A mixture needs n, the number of training samples.")
+        return MixtureTheory.of(model, source, kernel, intercept).best_ridge(as_count(n, "n"), width)
+    pool = Pool(model, *as_labelled_samples(source), kernel, intercept=intercept)
+    size = pool.size if n is None else as_count(n, "n")
+    if size > pool.size:
+        return Extrapolation.best(pool, size, width).ridge
+    return pool.inside(size, None, width).ridge
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def as_labelled_samples(source: Any) -> tuple[Any, Any]:
+    """Check that the source is a pair (X, y)."""
+    if not isinstance(source, tuple) or len(source) != 2:
+        raise InputError(
+            f"source must be a GaussianMixture or labelled samples (X, y), not {type(source).__name__}."
+        )
+    return source
+
+
+def as_width(width: int | None, kernel: str) -> tuple[int | None, str]:
+    """Check the width of a network, None for the kernel, and return the full name of the kernel."""
+    name = str(as_kernel(kernel))
+    if width is None:
+        return None, name
+    if name != "ck":
+        raise InputError(
+            f"width={width} is for networks whose readout alone is trained, which have the kernel 'ck'; "
+            f"kernel={kernel!r} is known at infinite width only: leave width out."
+        )
+    return as_count(width, "width"), name
+
+
+# --- mixtures ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureTheory:
+    """A kernel on a mixture: the distribution of scores for any n, ridge and width."""
+
+    features: ClassFeatures
+    mixture: GaussianMixture
+    intercept: bool
+
+    @classmethod
+    def of(cls, model: Model, mixture: GaussianMixture, kernel: str, intercept: bool) -> MixtureTheory:
+        """The theory of a model on a mixture."""
+        if mixture.classes < 2:
+            raise InputError("A mixture of one class has nothing to classify: two or more are needed.")
+        return cls(mixture_features(as_model(model), mixture, kernel), mixture, intercept)
+
+    def scores(self, n: int, ridge: float, width: int | None) -> MixtureScores:
+        """The distribution of the scores of new samples."""
+        weights = self.mixture.weights
+        return mixture_scores(self.features, weights, n, ridge, width, intercept=self.intercept)
+
+    def best_ridge(self, n: int, width: int | None) -> float:
+        """The ridge with the least expected squared error."""
+        weights = self.mixture.weights
+        scale = float(weights @ (self.features.squared_lengths + self.features.tails))
+
+        def error(power: float) -> float:
+            return mean_square_error(weights, self.scores(n, scale * 10.0**power, width))
+
+        # The error may have two valleys at finite width: the best of a coarse grid first.
+        grid = np.arange(_RIDGES[0], _RIDGES[1] + 1.0)
+        start = grid[int(np.argmin([error(power) for power in grid]))]
+        refined = minimize_scalar(
+            error, bounds=(start - 1.0, start + 1.0), method="bounded", options={"xatol": 1e-3}
+        )
+        return float(scale * 10.0 ** float(refined.x))
+
+
+def _mixture_points(
+    theory: MixtureTheory, n: IntArray, ridge: float | None, width: int | None
+) -> dict[str, Any]:
+    """The fields of a curve from a mixture; with ridge None, each n has the ridge of least error."""
+    ridges = np.array([theory.best_ridge(int(size), width) if ridge is None else ridge for size in n])
+    scores = [theory.scores(int(size), penalty, width) for size, penalty in zip(n, ridges, strict=True)]
+    mixture, weights = theory.mixture, theory.mixture.weights
+    return {
+        "n": frozen(n),
+        "accuracy": frozen(np.array([float(weights @ class_accuracies(one)) for one in scores])),
+        "mse": frozen(np.array([mean_square_error(weights, one) for one in scores])),
+        "interval": frozen(np.array([accuracy_band(one, weights) for one in scores])),
+        "ridge": frozen(ridges),
+        "extrapolated": frozen(np.zeros(len(n), dtype=bool)),
+        "source": f"the theory of a mixture of {mixture.classes} classes in {mixture.p} dimensions, no samples",
+    }
+
+
+# --- labelled samples -------------------------------------------------------------------------------------------------
+
+
+def _sample_points(pool: Pool, n: IntArray, ridge: float | None, width: int | None) -> dict[str, Any]:
+    """The fields of a curve from a pool; with ridge None, each n has the ridge of least squared error."""
+    points = [(_within if size <= pool.size else _beyond)(pool, int(size), ridge, width) for size in n]
+    columns: list[Array] = [frozen(np.array(column)) for column in zip(*points, strict=True)]
+    return {
+        "n": frozen(n),
+        **dict(zip(("accuracy", "mse", "interval", "ridge"), columns, strict=True)),
+        "extrapolated": frozen(n > pool.size),
+        "source": f"{pool.size} labelled samples",
+    }
+
+
+# Accuracy, squared error, the band of the first (in a regression of the second), and the ridge.
+_Point = tuple[float, float, tuple[float, float], float]
+
+
+def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
+    """By leaving samples out; the band is about one training set (and network) and about the choice of the pool."""
+    estimate = pool.inside(n, ridge, width)
+    sets = pool.sets_variance(n, estimate.ridge, width) * (1.0 + 1.0 / len(estimate.hits))
+    variance = estimate.samples_variance(estimate.figures) + sets + estimate.networks_variance
+    half = NINETY_PERCENT * float(np.sqrt(variance))
+    if pool.labelled.codes is None:
+        return np.nan, estimate.mse, (max(estimate.mse - half, 0.0), estimate.mse + half), estimate.ridge
+    band = max(estimate.accuracy - half, 0.0), min(estimate.accuracy + half, 1.0)
+    return estimate.accuracy, estimate.mse, band, estimate.ridge
+
+
+def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
+    """Extrapolated beyond the pool; the band includes half the distance between two extrapolations."""
+    ahead = Extrapolation.best(pool, n, width) if ridge is None else Extrapolation(pool, n, ridge, width)
+    last = pool.inside(pool.size, ahead.ridge, width)
+    others = pool.sets_variance(n, ahead.ridge, width) + last.networks_variance
+    if pool.labelled.codes is not None:
+        return 1.0 - ahead.rate, ahead.mse, ahead.band(others, NINETY_PERCENT), ahead.ridge
+    doubt = (ahead.mse_by_theory - ahead.mse_by_power) / 2.0
+    variance = last.samples_variance(last.figures) * (ahead.mse / last.mse) ** 2 + others + doubt**2
+    half = NINETY_PERCENT * float(np.sqrt(variance))
+    return np.nan, ahead.mse, (max(ahead.mse - half, 0.0), ahead.mse + half), ahead.ridge
+
+
+__all__ = ["MixtureTheory", "best_ridge", "learning_curve"]

@@ -1,4 +1,4 @@
-"""N labelled samples and the kernel of a model on them: what regressions from n of them reach, and how surely."""
+"""N labelled samples and the kernel of a model on them: the error of regressions from n of them, with its variance."""
 
 from __future__ import annotations
 
@@ -15,33 +15,30 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel, random_features
 from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.population_curves import PoolCurves
-from notsodeep.learning.scores import Scores, right
-from notsodeep.learning.trained_kernel import TrainedKernel
+from notsodeep.learning.trained_kernel import Scores, TrainedKernel, is_correct
 from notsodeep.models import Model, as_model
 from notsodeep.validation import Array, IntArray
 
 # Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
-# as many as take about this number of multiplications.
+# at least the number that takes this many multiplications.
 _FEWEST, _MOST, _WORK = 4, 96, 2e9
-# Entries of kernel matrices that are copied at a time.
-_ENTRIES = 2_000_000
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
 # Exponent with which the variance of the accuracy over training sets falls with n, from a quarter of the pool on.
 _DECAY = 1.5
-# Single neurons that stand for all of them; random networks made of them over all training sets, and the fewest and the
+# Number of single neurons drawn; of random networks composed of them over all training sets, and the fewest and the
 # most for one.
 _NEURONS = 1024
 _NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 3, 64
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
-    """What a pool shows at one n: each figure for every sample of the pool, and for every training set.
+class PoolEstimate:
+    """Hits and errors at one n, for every sample of the pool and every training set.
 
     Attributes:
-        hits: chance that a sample is classified rightly, shape (training sets, N); NaN in a regression.
+        hits: chance that a sample is classified correctly, shape (training sets, N); NaN in a regression.
         errors: squared error of each sample, the same shape.
         ridge: λ.
         share: n/N, the share of the pool that a training set has.
@@ -90,7 +87,7 @@ class Estimate:
         return float(np.sqrt(self.samples_variance(values) + sets))
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Fold:
     """One training set of the pool, diagonalised, and the other samples in its eigenvectors."""
 
@@ -99,39 +96,6 @@ class _Fold:
     others: IntArray
     rotated: Array  # K(others, used) in the eigenvectors
     diagonal: Array  # K(x, x) of the others
-    neurons: NDArray[np.float32] | None = (
-        None  # at the training samples, in the eigenvectors; kept once computed
-    )
-
-    def random_hits(
-        self,
-        neurons: NDArray[np.float32],
-        weights: Array,
-        ridge: float,
-        width: int,
-        means: Array,
-        codes: IntArray,
-    ) -> Array:
-        """Which samples of the pool random networks classify rightly, shape (networks, N).
-
-        Args:
-            neurons: values of single neurons at all samples, (N, neurons).
-            weights: of the neurons in each network, (neurons, networks).
-            ridge: λ.
-            width: m.
-            means: scores in the mean over networks, (N, outputs).
-            codes: the classes.
-        """
-        if self.neurons is None:
-            self.neurons = self.trained.vectors.astype(neurons.dtype).T @ neurons[self.used]
-        own = self.neurons
-        hits = np.empty((weights.shape[1], len(codes)))
-        noise = self.trained.noise_left_out(own, weights, ridge, width)
-        hits[:, self.used] = right(means[self.used] + noise, codes[self.used])
-        if len(self.others):
-            noise = self.trained.noise_at(self.rotated, neurons[self.others], own, weights, ridge, width)
-            hits[:, self.others] = right(means[self.others] + noise, codes[self.others])
-        return hits
 
 
 class Pool:
@@ -142,8 +106,8 @@ class Pool:
         X: samples, as the model takes them.
         y: labels, or numbers for a regression.
         kernel: which kernel.
-        intercept: take the mean out of the targets first.
-        seed: of the choice of training sets within the pool.
+        intercept: subtract the mean of the targets first.
+        seed: random seed of the choice of training sets within the pool.
     """
 
     def __init__(
@@ -154,7 +118,7 @@ class Pool:
         self.size = len(self.samples)
         if self.size < _LEAST:
             raise InputError(
-                f"{self.size} samples are too few to learn a curve from: at least {_LEAST} are needed."
+                f"{self.size} samples are too few for a learning curve: at least {_LEAST} are needed."
             )
         self.labelled = Labelled.of(y, self.size)
         self.kernel = exact_kernel(self.model, self.samples, kernel=kernel)
@@ -162,7 +126,7 @@ class Pool:
         self.intercept, self.seed = intercept, seed
         self._folds: dict[tuple[int, int], _Fold] = {}
         self._drawn: dict[int, IntArray] = {}
-        self._estimates: dict[tuple[int, float, int | None], Estimate] = {}
+        self._estimates: dict[tuple[int, float, int | None], PoolEstimate] = {}
 
     @cached_property
     def whole(self) -> TrainedKernel:
@@ -174,32 +138,32 @@ class Pool:
         """Population quantities of the whole pool."""
         return PoolCurves.of(self.whole)
 
-    def inside(self, n: int, ridge: float | None, width: int | None) -> Estimate:
+    def inside(self, n: int, ridge: float | None, width: int | None) -> PoolEstimate:
         """Scores of all samples by regressions from n of them; those used for training are left out in turn."""
         if ridge is None:
             ridge = self.best_ridge(lambda penalty: float(self._errors(n, penalty, width).mean()))
         if (n, ridge, width) not in self._estimates:
             hits, errors, variance = self._figures(n, ridge, width)
-            self._estimates[n, ridge, width] = Estimate(hits, errors, ridge, n / self.size, variance)
+            self._estimates[n, ridge, width] = PoolEstimate(hits, errors, ridge, n / self.size, variance)
         return self._estimates[n, ridge, width]
 
     def sets_variance(self, n: int, ridge: float, width: int | None) -> float:
         """Variance of the accuracy (regression: of the error) over training sets of n samples, also for n > N."""
         least = max(self.size // 4, 2)
-        found = self.inside(min(n, least), ridge, width)
-        return float(found.sets_variance(found.figures) * (min(n, least) / n) ** _DECAY)
+        estimate = self.inside(min(n, least), ridge, width)
+        return float(estimate.sets_variance(estimate.figures) * (min(n, least) / n) ** _DECAY)
 
     def best_ridge(self, error: Callable[[float], float]) -> float:
         """The ridge with the least error: the best of a grid, then refined."""
         grid = np.arange(_RIDGES[0], _RIDGES[1] + 1.0)
         start = grid[int(np.argmin([error(self.scale * 10.0**power) for power in grid]))]
-        found = minimize_scalar(
+        refined = minimize_scalar(
             lambda power: error(self.scale * 10.0**power),
             bounds=(start - 1.0, start + 1.0),
             method="bounded",
             options={"xatol": 0.02},
         )
-        return float(self.scale * 10.0 ** float(found.x))
+        return float(self.scale * 10.0 ** float(refined.x))
 
     def draws(self, n: int) -> int:
         """The number of training sets of n samples."""
@@ -240,25 +204,22 @@ class Pool:
         return hits, errors, float(networks.mean())
 
     def _solved(self, n: int, ridge: float) -> tuple[Array, Array]:
-        """Hits and squared errors of the kernel at one ridge; several training sets at a time where they are small."""
+        """Hits and squared errors of the kernel at one ridge."""
         orders, targets, codes = self._orders(n), self.labelled.targets, self.labelled.codes
         hits, errors = np.full(orders.shape, np.nan), np.empty(orders.shape)
-        together = max(1, _ENTRIES // (n * self.size))
-        for start in range(0, len(orders), together):
-            some = slice(start, start + together)
-            used = orders[some, :n]
-            rows = self.kernel[used]
+        for draw, order in enumerate(orders):
+            used = order[:n]
             held_out, scores = TrainedKernel.solved(
-                np.take_along_axis(rows, used[:, None], axis=2),
-                rows,
+                self.kernel[np.ix_(used, used)],
+                self.kernel[:, used],
                 targets[used],
                 ridge,
                 intercept=self.intercept,
             )
-            np.put_along_axis(scores, used[:, :, None], held_out, axis=1)
-            errors[some] = Scores(scores).squared_errors(targets)
+            scores[used] = held_out
+            errors[draw] = Scores(scores).squared_errors(targets)
             if codes is not None:
-                hits[some] = right(scores, codes)
+                hits[draw] = is_correct(scores, codes)
         return hits, errors
 
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
@@ -282,27 +243,32 @@ class Pool:
         if codes is None:
             return hits, errors, 0.0
         if width is None:
-            return right(means, codes).astype(np.float64), errors, 0.0
+            return is_correct(means, codes).astype(np.float64), errors, 0.0
         number = min(_MANY_NETWORKS, max(_FEW_NETWORKS, _NETWORKS // self.draws(n)))
-        weights = self._weights[:, :number]
-        found = self.fold(n, draw).random_hits(self._neurons, weights, ridge, width, means, codes)
+        fold, weights = self.fold(n, draw), self._weights[:, :number]
+        noise = fold.trained.network_noise(
+            self._neurons[fold.used], self._neurons[fold.others], fold.rotated, weights, ridge, width
+        )
+        drawn = np.empty((number, self.size))
+        for rows, deviations in zip((fold.used, fold.others), noise, strict=True):
+            drawn[:, rows] = is_correct(means[rows] + deviations, codes[rows])
         # What single samples add to the mean over these few is no part of the variance over networks.
-        single = float(found.var(axis=0, ddof=1).mean()) / self.size
-        return found.mean(axis=0), errors, max(float(found.mean(axis=1).var(ddof=1)) - single, 0.0)
+        single = float(drawn.var(axis=0, ddof=1).mean()) / self.size
+        return drawn.mean(axis=0), errors, max(float(drawn.mean(axis=1).var(ddof=1)) - single, 0.0)
 
     @cached_property
     def _neurons(self) -> NDArray[np.float32]:
         """Values of single neurons of one wide random network at all samples, (N, neurons), with the CK as covariance.
 
-        Where random networks of the model are not known, Gaussian ones take their place.
+        Where the package cannot draw random networks of the model, Gaussian neurons take their place.
         """
         rng = np.random.default_rng(self.seed)
         try:
-            found = np.sqrt(_NEURONS) * random_features(self.model, self.samples, _NEURONS, rng)
+            values = np.sqrt(_NEURONS) * random_features(self.model, self.samples, _NEURONS, rng)
         except InputError:
             root = self.whole.vectors * np.sqrt(self.whole.values)
-            found = root @ rng.standard_normal((self.size, _NEURONS))
-        return np.asarray(found, dtype=np.float32)  # noise needs no more
+            values = root @ rng.standard_normal((self.size, _NEURONS))
+        return np.asarray(values, dtype=np.float32)  # noise needs no more
 
     @cached_property
     def _weights(self) -> Array:
@@ -311,12 +277,12 @@ class Pool:
 
     def _errors(self, n: int, ridge: float, width: int | None) -> Array:
         """Squared errors of all samples for the first training sets, enough to choose a ridge by."""
-        found = [
+        errors = [
             scores.squared_errors(self.labelled.targets[rows])
             for draw in range(min(self.draws(n), _FEWEST))
             for rows, scores in self._scores(n, draw, ridge, width)
         ]
-        return np.concatenate(found)
+        return np.concatenate(errors)
 
 
-__all__ = ["Estimate", "Pool"]
+__all__ = ["Pool", "PoolEstimate"]

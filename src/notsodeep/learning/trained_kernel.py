@@ -1,4 +1,4 @@
-"""What labelled samples say about a regression from n of them, in closed form: docs/theory.md (11.15)–(11.17).
+"""Leave-one-out predictions of a regression in closed form: docs/theory.md (11.15)–(11.17).
 
 A kernel matrix of n samples gives the prediction at each of them from the n - 1 others without solving n systems. The
 same holds for a network of finite width m whose readout is trained by ridge: over random networks its prediction is, in
@@ -14,12 +14,35 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from notsodeep.learning.scores import NetworkNoise, Scores
 from notsodeep.linalg.leave_one_out import leave_one_out_residuals
-from notsodeep.validation import Array
+from notsodeep.validation import Array, IntArray
 
 # Noise needs single precision only.
 Single = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of samples: their mean over networks and the variance of one network.
+
+    Attributes:
+        mean: shape (samples, outputs).
+        variance: of one network at each sample, averaged over outputs; None where nothing is random, as for a kernel.
+    """
+
+    mean: Array
+    variance: Array | None = None
+
+    def squared_errors(self, targets: Array) -> Array:
+        """Expected squared error of each sample, averaged over outputs."""
+        errors = np.mean((self.mean - targets) ** 2, axis=-1)
+        return np.asarray(errors if self.variance is None else errors + self.variance)
+
+
+def is_correct(scores: Array, classes: IntArray) -> Array:
+    """Whether the largest score (or, with one output, its sign) is that of the class; scores (…, samples, outputs)."""
+    predicted = (scores[..., 0] > 0.0) if scores.shape[-1] == 1 else scores.argmax(axis=-1)
+    return np.asarray(predicted == classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +52,9 @@ class TrainedKernel:
     Attributes:
         values: eigenvalues of K.
         vectors: eigenvectors in columns.
-        targets: of the training samples, their mean taken out, shape (n, outputs).
+        targets: of the training samples, their mean subtracted, shape (n, outputs).
         mean: that mean.
-        intercept: whether a mean is taken out; without it, `mean` is 0.
+        intercept: whether the mean is subtracted; without it, `mean` is 0.
     """
 
     values: Array
@@ -42,7 +65,7 @@ class TrainedKernel:
 
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
-        """Diagonalise the kernel matrix, and take the mean out of the targets if there is an intercept."""
+        """Diagonalise the kernel matrix, and subtract the mean of the targets if there is an intercept."""
         return cls._of(*np.linalg.eigh(kernel), targets, intercept)
 
     @classmethod
@@ -63,17 +86,6 @@ class TrainedKernel:
         """tr K(K + λI)⁻¹."""
         return float(np.sum(self.values / (self.values + ridge)))
 
-    def ridge_with(self, kappa: float) -> float:
-        """λ at which 1/tr(K + λI)⁻¹, the effective ridge of these samples, is κ."""
-
-        def excess(log_ridge: float) -> float:
-            return -float(np.log(np.sum(1.0 / (self.values + np.exp(log_ridge))))) - float(np.log(kappa))
-
-        # κ ≤ (λ + tr K)/n and κ ≥ λ/n.
-        high = float(np.log(kappa * len(self.values)))
-        low = high - 40.0
-        return float(np.exp(low if excess(low) >= 0.0 else brentq(excess, low, high, xtol=1e-10)))
-
     def network_ridge(self, ridge: float, width: int | None) -> float:
         """λ' with λ = λ' (1 - df₁(λ')/m), docs/theory.md (11.16); λ itself for the kernel."""
         if width is None:
@@ -90,7 +102,7 @@ class TrainedKernel:
     def held_out(self, ridge: float, width: int | None = None) -> Scores:
         """Scores of each training sample by the regression from all others, docs/theory.md (11.15).
 
-        The mean that is taken out of the targets is that of the others too, (11.27).
+        The mean that is subtracted from the targets is that of the others too, (11.27).
         """
         penalty = self.network_ridge(ridge, width)
         scores = self.targets - self.left_out_residuals(np.array([penalty]))[0] + self.mean
@@ -100,39 +112,36 @@ class TrainedKernel:
         diagonal = squares @ inverse
         # λ'²|Q φ|² for the sample that is left out, Q = (ΦᵀΦ + λ'I)⁻¹ of the others.
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
-        return Scores(scores, self._network_noise(penalty, width, lengths))
+        return Scores(scores, self._network_variance(penalty, width, lengths))
 
     @staticmethod
     def solved(
-        kernels: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
+        kernel: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
     ) -> tuple[Array, Array]:
         """Scores of left-out training samples and of new ones, for one ridge: a tenth of the work of diagonalising.
 
         Args:
-            kernels: of the training samples of some training sets, (sets, n, n); overwritten.
-            cross: K(training, new), (sets, n, new).
-            targets: of the training samples, (sets, n, outputs).
+            kernel: of the training samples, (n, n); overwritten.
+            cross: K(new, training), (new, n).
+            targets: of the training samples, (n, outputs).
             ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
-            intercept: take the mean out of the targets first.
+            intercept: subtract the mean of the targets first.
         """
-        n = kernels.shape[1]
-        mean = targets.mean(axis=1, keepdims=True) if intercept else np.zeros((1, 1, targets.shape[2]))
+        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
         centred = targets - mean
-        ones = np.ones((*targets.shape[:2], 1))
-        solved, diagonal = np.concatenate([centred, ones], axis=2), np.empty((*targets.shape[:2], 1))
-        kernels[:, np.arange(n), np.arange(n)] += ridge
-        for number, kernel in enumerate(kernels):
-            # The transposed matrix is the same, and laid out as LAPACK wants it.
-            factor, failed = lapack.dpotrf(kernel.T, lower=1, overwrite_a=1)
-            if not failed:
-                solved[number], _ = lapack.dpotrs(factor, solved[number], lower=1)
-                inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
-            if failed:
-                raise np.linalg.LinAlgError("The kernel matrix is singular.")
-            diagonal[number, :, 0] = inverse.diagonal()
-        dual, of_ones = solved[:, :, :-1], solved[:, :, -1:]
-        residuals = leave_one_out_residuals(centred, dual, diagonal, of_ones if intercept else None, n - 1)
-        return centred - residuals + mean, cross.transpose(0, 2, 1) @ dual + mean
+        kernel[np.diag_indices_from(kernel)] += ridge
+        # The transposed matrix is the same, and laid out as LAPACK expects it.
+        factor, failed = lapack.dpotrf(kernel.T, lower=1, overwrite_a=1)
+        if not failed:
+            both, _ = lapack.dpotrs(factor, np.column_stack([centred, np.ones(len(kernel))]), lower=1)
+            inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
+        if failed:
+            raise np.linalg.LinAlgError("The kernel matrix is singular.")
+        dual, ones, diagonal = both[:, :-1], both[:, -1:], inverse.diagonal()[:, None]
+        residuals = leave_one_out_residuals(
+            centred, dual, diagonal, ones if intercept else None, len(kernel) - 1
+        )
+        return centred - residuals + mean, cross @ dual + mean
 
     def left_out_residuals(self, ridges: Array) -> Array:
         """Targets minus left-out scores at several ridges, (ridges, n, outputs)."""
@@ -150,66 +159,49 @@ class TrainedKernel:
         if width is None:
             return Scores(scores)
         lengths = diagonal - rotated**2 @ (inverse * (1.0 + penalty * inverse))
-        return Scores(scores, self._network_noise(penalty, width, lengths))
+        return Scores(scores, self._network_variance(penalty, width, lengths))
 
-    def noise_left_out(self, neurons: Single, weights: Array, ridge: float, width: int) -> Single:
-        """How the scores of left-out samples deviate in random networks, docs/theory.md (11.21).
+    def network_noise(
+        self, neurons: Single, others: Single, rotated: Array, weights: Array, ridge: float, width: int
+    ) -> tuple[Single, Single]:
+        """Deviations of scores in random networks, docs/theory.md (11.21), at left-out training samples and new ones.
 
-        Returns an array of shape (networks, n, outputs).
+        Returns two arrays, (networks, n, outputs) and (networks, new, outputs).
 
         Args:
-            neurons: values of single neurons at the training samples, in the eigenvectors, shape (n, neurons).
-            weights: how often each network has each neuron, less the mean: (neurons, networks).
+            neurons: values of single neurons at the training samples, (n, neurons).
+            others: the same at the new samples, (new, neurons).
+            rotated: K(new, training) in the eigenvectors.
+            weights: of the neurons in each network, of mean 0 and variance 1, (neurons, networks).
             ridge: λ.
             width: m.
         """
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
         dual = inverse[:, None] * (self.vectors.T @ self.targets)
-        scaled = (self.vectors / (self.vectors**2 @ inverse)[:, None] * inverse).astype(np.float32)
-        surprises = scaled @ neurons
-        noise = self._deviations(surprises, neurons.T @ dual, weights, penalty, width)
-        # The sample that is left out has no part in the neurons' readout weights.
-        own = surprises**2 @ (self._network_factor(penalty, width, len(weights)) * weights).astype(np.float32)
-        return np.asarray(noise - own.T[:, :, None] * (self.vectors @ dual).astype(np.float32))
-
-    def noise_at(
-        self, rotated: Array, new: Single, neurons: Single, weights: Array, ridge: float, width: int
-    ) -> Single:
-        """The same for new samples, from K(new, training) in the eigenvectors and the neurons at new samples."""
-        penalty = self.network_ridge(ridge, width)
-        inverse = 1.0 / (self.values + penalty)
-        surprises = new - (rotated * inverse).astype(np.float32) @ neurons
-        readout = neurons.T @ (inverse[:, None] * (self.vectors.T @ self.targets))
-        return self._deviations(surprises, readout, weights, penalty, width)
-
-    def _deviations(
-        self, surprises: Single, readout: Array, weights: Array, penalty: float, width: int
-    ) -> Single:
-        """Σ_k weight_k · (neuron k less what the others make of it) · (readout of neuron k)."""
-        factor = self._network_factor(penalty, width, len(weights))
+        along = self.vectors.astype(np.float32).T @ neurons
+        # A neuron minus its prediction from the other samples.
+        held_out = (self.vectors / (self.vectors**2 @ inverse)[:, None] * inverse).astype(np.float32) @ along
+        new = others - (rotated * inverse).astype(np.float32) @ along
+        scaled = np.sqrt(self._network_share(penalty, width) / len(weights)) * weights
         # One product for all networks: (neurons, networks · outputs).
-        each = (
-            (weights[:, :, None] * (factor * readout)[:, None, :])
-            .astype(np.float32)
-            .reshape(len(readout), -1)
-        )
-        found = (surprises @ each).reshape(len(surprises), weights.shape[1], readout.shape[1])
-        return np.asarray(found.transpose(1, 0, 2))
-
-    def _network_factor(self, penalty: float, width: int, neurons: int) -> float:
-        return float(np.sqrt(self._network_share(penalty, width) / neurons))
+        each = (scaled[:, :, None] * (along.T @ dual)[:, None, :]).astype(np.float32)
+        noise = [np.tensordot(surprises, each, axes=1).transpose(1, 0, 2) for surprises in (held_out, new)]
+        # The sample that is left out does not contribute to the readout weights of the neurons.
+        own = held_out**2 @ scaled.astype(np.float32)
+        return noise[0] - own.T[:, :, None] * (self.vectors @ dual).astype(np.float32), noise[1]
 
     def _network_share(self, penalty: float, width: int) -> float:
         """ρ = 1/(m - df₂)."""
         shares = self.values / (self.values + penalty)
         return 1.0 / max(width - float(shares @ shares), 1e-9 * width)
 
-    def _network_noise(self, penalty: float, width: int, lengths: Array) -> NetworkNoise:
-        """How much one network differs from the mean over networks, docs/theory.md (11.16)."""
+    def _network_variance(self, penalty: float, width: int, lengths: Array) -> Array:
+        """Variance of one network's score around the mean over networks, averaged over outputs, (11.16)."""
         rotated = self.vectors.T @ self.targets
-        norm = rotated.T @ (rotated * (self.values / (self.values + penalty) ** 2)[:, None])
-        return NetworkNoise(np.maximum(lengths, 0.0), self._network_share(penalty, width) * norm)
+        norm = float(np.sum(rotated**2 * (self.values / (self.values + penalty) ** 2)[:, None]))
+        share = self._network_share(penalty, width) * norm / rotated.shape[1]
+        return np.asarray(np.maximum(lengths, 0.0) * share)
 
 
-__all__ = ["TrainedKernel"]
+__all__ = ["Scores", "TrainedKernel", "is_correct"]

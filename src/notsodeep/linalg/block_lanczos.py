@@ -25,8 +25,6 @@ _START = 20240721
 _EXTRA = 8
 # Below this fraction of the largest a direction is rounding.
 BREAKDOWN = 1e-13
-# Columns that one sweep serves in search of a norm, and sweeps at most.
-_NORM_COLUMNS, _NORM_SWEEPS = 16, 30
 # Below this size an operator is made a matrix.
 _SMALL = 20
 
@@ -49,19 +47,9 @@ def operator_norm(operator: LinearOperator, tolerance: float = 1e-3) -> float:
     n = operator.shape[0]
     if n <= _SMALL:
         return float(np.abs(linalg.eigvalsh(operator @ np.eye(n))).max())
+    if not (operator @ np.random.default_rng(_START).standard_normal(n)).any():
+        return 0.0  # ARPACK refuses an operator that is zero
     return float(np.abs(extreme_eigenvalues(operator, 1, tolerance=tolerance)[0]))
-
-
-def norm_by_blocks(operator: LinearOperator, tolerance: float = 1e-3) -> float:
-    """`operator_norm` for an operator whose products cost as much for one column as for many."""
-    found = 0.0
-    for number, (basis, image) in enumerate(block_lanczos(operator, _NORM_COLUMNS, seed=0), start=1):
-        before, found = found, float(np.abs(linalg.eigvalsh(basis.T @ image)).max())
-        # Successive values rise to the norm; near it each step is shorter than the distance that remains by a
-        # factor that a margin of five covers.
-        if abs(found - before) <= 0.2 * tolerance * found or number == _NORM_SWEEPS:
-            break
-    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ from scipy import linalg
 
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.linalg.low_rank import ROUNDING, inverse_root
+from notsodeep.linalg.low_rank import ROUNDING, inverse_root, positive_woodbury_core
 from notsodeep.validation import Array
 
 # After the recursion says "converged" the true residual is computed; so many times the iteration may start again.
@@ -29,7 +29,7 @@ class Preconditioner(Protocol):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Solution(Shown):
+class LinearSolution(Shown):
     """The answer of an iteration, and how it was obtained.
 
     Attributes:
@@ -88,7 +88,7 @@ def conjugate_gradients(
     tolerance: float,
     max_iterations: int,
     verified: bool = True,
-) -> Solution:
+) -> LinearSolution:
     """Solve A x = b for the columns of a block, each with its own coefficients, all in the same products.
 
     Args:
@@ -115,7 +115,7 @@ def conjugate_gradients(
         else:
             worst = history[-1] if history else 0.0
         if worst <= tolerance:
-            return Solution(answer, len(history), worst, tuple(history), preconditioner.name)
+            return LinearSolution(answer, len(history), worst, tuple(history), preconditioner.name)
         if len(history) >= max_iterations:
             break
     raise ConvergenceError(
@@ -152,7 +152,7 @@ def _run(
         history.append(float(relative.max()))
         active &= relative > aim
         if not active.any():
-            break  # before a preconditioning that nobody would use
+            break  # before a preconditioning that is not needed
         preconditioned = preconditioner.solve(residual[:, active])
         fresh = np.einsum("ij,ij->j", residual[:, active], preconditioned)
         direction[:, active] = preconditioned + fresh / energy[active] * direction[:, active]
@@ -190,3 +190,27 @@ class Nystrom:
         inside = self._basis.T @ block
         scaled = (self._values[0] / self._values - 1.0)[:, None] * inside
         return np.asarray(block + self._basis @ scaled)
+
+
+class LowRankInverse:
+    """(diag(d) + F S Fᵀ + ridge·I)⁻¹ with no eigenvalue below the ridge: always positive definite.
+
+    Args:
+        diagonal: d, shape (n,).
+        columns: F, shape (n, m).
+        core: S, shape (m, m).
+        ridge: a positive number.
+    """
+
+    name = "equivalent"
+
+    def __init__(self, diagonal: Array, columns: Array, core: Array, ridge: float) -> None:
+        self._diagonal, self._columns = np.maximum(diagonal + ridge, ridge)[:, None], columns
+        gram = columns.T @ (columns / self._diagonal)
+        self._middle = positive_woodbury_core(gram, core, least=ridge / float(self._diagonal.max()))
+
+    def solve(self, block: Array) -> Array:
+        """The inverse times a block."""
+        first = block / self._diagonal
+        inside = self._middle @ (self._columns.T @ first)
+        return np.asarray(first - (self._columns @ inside) / self._diagonal)

@@ -23,15 +23,6 @@ ROUNDING = 1e-12
 _NO_DIRECTION = 1e-10
 
 
-def woodbury_core(gram: Array, core: Array) -> Array:
-    """M of Woodbury's identity from Γ and S; not a number where I + Γ S is singular."""
-    if not len(core):
-        return np.zeros((0, 0))
-    small = np.eye(len(core)) + gram @ core
-    *_, middle, singular = linalg.lapack.dgesv(small.T, core.T, overwrite_a=True)
-    return np.full_like(core, np.nan) if singular else np.asarray(middle.T)
-
-
 def positive_woodbury_core(gram: Array, core: Array, least: float) -> Array:
     """M for a matrix whose eigenvalues, relative to those of δ, are raised to `least` where they are below."""
     squares, turn = linalg.eigh(gram, check_finite=False)

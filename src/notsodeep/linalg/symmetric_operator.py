@@ -1,4 +1,4 @@
-"""The base of operators that are symmetric: they say what a product with a block of columns is, and nothing else."""
+"""The base of operators that are symmetric: they define the product with a block of columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from notsodeep.validation import Array
 
 
 class SymmetricOperator(LinearOperator):
-    """A symmetric n × n matrix of which `_matmat` gives the product with an (n, m) block."""
+    """A symmetric n × n matrix; `_matmat` gives its product with an (n, m) block."""
 
     def __init__(self, n: int) -> None:
         super().__init__(np.float64, (n, n))

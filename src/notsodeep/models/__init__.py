@@ -3,7 +3,7 @@
 from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ, replace_activation
 from notsodeep.models.explicit import Explicit
-from notsodeep.models.graph import GraphDEQ, normalised_adjacency
+from notsodeep.models.graph import GraphDEQ, GraphExplicit, normalised_adjacency
 from notsodeep.models.parameters import as_tau
 from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model
 from notsodeep.models.stored_models import model_from_dict
@@ -14,6 +14,7 @@ __all__ = [
     "ConvExplicit",
     "Explicit",
     "GraphDEQ",
+    "GraphExplicit",
     "Model",
     "Program",
     "RowModel",

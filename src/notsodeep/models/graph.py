@@ -10,6 +10,7 @@ and a kernel of this model is one block.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import DEQ
+from notsodeep.models.explicit import Explicit, FeedforwardModel, layer_words
 from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Propagation
 from notsodeep.models.programs import DenseTile
@@ -117,16 +119,23 @@ class GraphDEQ(RowModel):
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> GraphProgram:
         """The fixed point over all pairs of nodes."""
-        nodes = len(self.propagation)
-        if right is not None or len(left.values) != nodes:
-            rows = "two sets of rows" if right is not None else f"{len(left.values)} rows"
-            raise InputError(
-                f"A graph has one kernel, between all of its {nodes} nodes: X must have a row for each node, in their "
-                f"order, and there is no Y; got {rows}. On disk or on a cluster use block={nodes}."
-            )
-        if Kernel.NTK_PAPER in kernels:
-            raise InputError("The papers' tangent kernel 'ntk_paper' is not defined for a graph. Use 'ntk'.")
+        _check_nodes(len(self.propagation), left, right, kernels)
         return GraphProgram(self, left, any(kernel.is_tangent for kernel in kernels))
+
+    def unrolled(self, depth: int) -> GraphExplicit:
+        """The model cut after `depth` steps from z = 0; tied and untied weights have the same kernels."""
+        weights = (self.sigma_b2, *(self.sigma_a2,) * (depth - 1))
+        return self.network([self.activation] * depth, weights=weights, inject=(self.sigma_b2,) * (depth - 1))
+
+    def network(
+        self,
+        layers: Iterable[Activation],
+        *,
+        weights: Sequence[float] | None = None,
+        inject: Sequence[float] | None = None,
+    ) -> GraphExplicit:
+        """An explicit network of these layers on the same graph, with the same bias."""
+        return GraphExplicit(self.propagation, layers, weights=weights, inject=inject, bias2=self.bias2)
 
     def centred(self, tau0: float) -> GraphDEQ:
         """The same model with φ shifted to mean zero at nodes whose propagated input has norm tau0."""
@@ -159,6 +168,93 @@ class GraphDEQ(RowModel):
 
     def __str__(self) -> str:
         return f"Graph{str(self.dense)[:-1]}, {len(self.propagation)} nodes)"
+
+
+def _check_nodes(nodes: int, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> None:
+    if right is not None or len(left.values) != nodes:
+        rows = "two sets of rows" if right is not None else f"{len(left.values)} rows"
+        raise InputError(
+            f"A graph has one kernel, between all of its {nodes} nodes: X must have a row for each node, in their "
+            f"order, and there is no Y; got {rows}. On disk or on a cluster use block={nodes}."
+        )
+    if Kernel.NTK_PAPER in kernels:
+        raise InputError("The papers' tangent kernel 'ntk_paper' is not defined for a graph. Use 'ntk'.")
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class GraphExplicit(FeedforwardModel, RowModel):
+    """A feed-forward graph network whose layers may read the input again: the recursion of (10.7), not its limit.
+
+        u^(l)_i = Σ_k S_ik (√w_l W_l φ_(l-1)(u^(l-1)_k) + √c_l B_l x_k) + bias
+
+    Args:
+        propagation: S, nodes by nodes.
+        layers: the activations, by name or as Activations.
+        weights: the variances w_l of the weights, one for each layer; all 1 if None.
+        inject: the variances c_l of the weights that read the input again, one for each layer after the first; all 0
+            if None.
+        bias2: variance of the bias of every layer.
+    """
+
+    propagation: Array
+    layers: tuple[Activation, ...]
+    weights: tuple[float, ...]
+    inject: tuple[float, ...]
+    bias2: float
+
+    def __init__(
+        self,
+        propagation: Any,
+        layers: Iterable[str | Activation],
+        *,
+        weights: Sequence[float] | None = None,
+        inject: Sequence[float] | None = None,
+        bias2: float = 0.0,
+    ) -> None:
+        matrix = _square(propagation, "propagation")
+        matrix.setflags(write=False)
+        object.__setattr__(self, "propagation", matrix)
+        dense = Explicit(layers, weights=weights, inject=inject, bias2=bias2)
+        for name in ("layers", "weights", "inject", "bias2"):
+            object.__setattr__(self, name, getattr(dense, name))
+
+    @property
+    def dense(self) -> Explicit:
+        """The network of rows with the same layers."""
+        return Explicit(self.layers, weights=self.weights, inject=self.inject, bias2=self.bias2)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, GraphExplicit)
+            and self.dense == other.dense
+            and np.array_equal(self.propagation, other.propagation)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dense, self.propagation.tobytes()))
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> GraphFeedforward:
+        """The layer recursion over all pairs of nodes."""
+        _check_nodes(len(self.propagation), left, right, kernels)
+        return GraphFeedforward(self, left, any(kernel.is_tangent for kernel in kernels))
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The whole network as plain JSON values, from which `model_from_dict` makes it again."""
+        matrix = (self.propagation + 0.0).tolist()
+        return {"kind": "graph_explicit", "network": self.dense.to_dict(write), "propagation": matrix}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> GraphExplicit:
+        """The network that `to_dict` wrote down."""
+        entry = mapping(data, "a model", ("kind", "network", "propagation"))
+        dense = Explicit.from_dict(entry["network"])
+        settings: dict[str, Any] = {"weights": dense.weights, "inject": dense.inject, "bias2": dense.bias2}
+        return cls(entry["propagation"], dense.layers, **settings)
+
+    def __str__(self) -> str:
+        bias = [f"bias2={self.bias2:g}"] if self.bias2 else []
+        nodes = f"{len(self.propagation)} nodes"
+        return f"GraphExplicit({', '.join([*layer_words(self.inputs), *bias, nodes])})"
 
 
 class GraphProgram:
@@ -256,6 +352,39 @@ class GraphProgram:
         )  # fmt: skip
 
 
+class GraphFeedforward(GraphProgram):
+    """All kernels of an explicit graph network: Λ and Π layer by layer, as in (10.7) and (10.8)."""
+
+    model: GraphExplicit  # type: ignore[assignment]
+
+    def __init__(self, model: GraphExplicit, nodes: Samples, tangent: bool) -> None:
+        self.model, self.mix = model, Propagation(model.propagation).pairs
+        self.nodes, self.tangent, self.careful = nodes, tangent, False
+        self.checks = [SpotCheck(layer.phi, tangent) for layer in model.inputs]
+
+    @cached_property
+    def whole(self) -> DenseTile:
+        """All kernels of all pairs of nodes, computed when they are first needed."""
+        product = self.mix(self.nodes.values @ self.nodes.values.T)
+        signal, passed, info = product, np.zeros_like(product), KernelInfo(0, 0.0, 0.0, 0)
+        for layer, check in zip(self.model.inputs, self.checks, strict=True):
+            covariance = layer.weight * signal + layer.inject * product + layer.constant
+            arrival = covariance + layer.weight * passed
+            value, slope = np.empty_like(covariance), np.empty_like(covariance)
+            q = np.diag(covariance)
+            span = q[q > 0.0] if (q > 0.0).any() else np.ones(1)
+            dual = Dual(layer.phi, np.array([span.min(), span.max()]), q.size**2)
+            dual.careful = self.careful
+            left, right = dual.rows(q[None]), dual.columns(q[None])
+            found = _evaluate(dual, left, right, covariance, value, slope)
+            check.add(left, right, covariance[None], value[None], slope[None])
+            found = replace(found, error_bound=info.error_bound + found.error_bound)
+            info = info.merge(found.with_caveat(layer.phi.caveat, layer.phi.shape.inaccuracy))
+            signal, passed = self.mix(value), self.mix(slope * arrival)
+        slopes, tangents = (slope, arrival) if self.tangent else (None, None)
+        return DenseTile(value, covariance, slopes, tangents, tangents, info)
+
+
 def _evaluate(
     dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array
 ) -> KernelInfo:
@@ -275,4 +404,4 @@ def _evaluate(
     return for_each_tile(work, len(value), len(value), symmetric=True)
 
 
-__all__ = ["GraphDEQ", "normalised_adjacency"]
+__all__ = ["GraphDEQ", "GraphExplicit", "normalised_adjacency"]

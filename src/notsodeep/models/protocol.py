@@ -148,7 +148,7 @@ def as_model(model: Any, depth: int | None = None) -> Model:
     if depth is None:
         return whole
     if isinstance(depth, bool) or not isinstance(depth, int | np.integer) or depth < 1:
-        raise InputError(f"depth must be a whole number from 1 on, got {depth}.")
+        raise InputError(f"depth must be a whole number of at least 1, got {depth}.")
     if not isinstance(model, Unrollable):
         raise InputError(
             f"depth cuts a model of infinite depth, such as a DEQ; {type(model).__name__} has a depth of its own."

@@ -10,7 +10,7 @@ from notsodeep.gaussian.serial import mapping
 from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
-from notsodeep.models.graph import GraphDEQ
+from notsodeep.models.graph import GraphDEQ, GraphExplicit
 from notsodeep.models.protocol import Model
 
 # The words that `to_dict` writes under "kind".
@@ -21,6 +21,7 @@ KINDS: dict[str, Callable[[Any], Model]] = {
     "conv_deq": ConvDEQ.from_dict,
     "conv_explicit": ConvExplicit.from_dict,
     "graph_deq": GraphDEQ.from_dict,
+    "graph_explicit": GraphExplicit.from_dict,
 }
 
 

@@ -1,6 +1,6 @@
-"""How weights connect one layer with the next: every number with every other, or filters shared over positions.
+"""How weights connect one layer with the next: a dense matrix, or filters shared over positions.
 
-Networks are written once for both.  A layer is a row of numbers for each sample; a connection says what weights do to
+Networks are written once for both. A layer is a row of numbers for each sample; a connection defines what weights do to
 such rows, what their gradient is, and how the last layer is read out.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -18,61 +17,21 @@ from notsodeep.nets.linear_maps import FilterMap, LinearMap, MatrixMap, convolve
 from notsodeep.nets.weight_groups import FilterGroup, WeightGroup
 
 
-class Connection(Protocol):
-    """What weights do to the rows of a layer."""
-
-    @property
-    def count(self) -> int:
-        """Number of positions that share the weights."""
-
-    @property
-    def filter_shape(self) -> tuple[int, ...]:
-        """The shape of weights beyond the units that leave and those that enter."""
-
-    @property
-    def taps(self) -> int:
-        """What the variance of a weight of the theory is divided by: the number of taps of a filter."""
-
-    def features_of(self, units: int) -> int:
-        """Number of features that a layer of so many units is read out as."""
-
-    def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """W x + bias of every row, differentiable."""
-
-    def spread(self, bias: Tensor) -> Tensor:
-        """What a bias of every unit adds to a row."""
-
-    def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
-        """factor · W with its adjoint, for solvers."""
-
-    def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
-        """The gradient in the weights, summed over rows, where that in W x is `back`."""
-
-    def seen(self, x: Tensor) -> Tensor:
-        """The numbers that the weights of a unit multiply, (rows × positions, weights of a unit)."""
-
-    def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
-        """The weights as a group for tangent kernels."""
-
-    def bias_group(self, back: Tensor, rate: float) -> WeightGroup:
-        """The bias as a group for tangent kernels."""
-
-    def read(self, layer: Tensor) -> Tensor:
-        """The features that the readout multiplies."""
-
-    def read_back(self, features: Tensor) -> Tensor:
-        """The adjoint of `read`."""
-
-
 @dataclass(frozen=True)
 class DenseConnection:
-    """Matrices: every unit sees every other."""
+    """Matrices: every unit is connected with every other.
+
+    Attributes:
+        count: number of positions that share the weights.
+        taps: number of taps of a filter, by which the variance of a weight of the theory is divided.
+        filter_shape: the shape of weights beyond the units that leave and those that enter.
+    """
 
     count = taps = 1
     filter_shape: tuple[int, ...] = ()
 
     def features_of(self, units: int) -> int:
-        """The units themselves."""
+        """Number of features that a layer of so many units is read out as."""
         return units
 
     def image(self, weights: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -80,19 +39,19 @@ class DenseConnection:
         return x @ weights.mT if bias is None else torch.addmm(bias, x, weights.mT)
 
     def spread(self, bias: Tensor) -> Tensor:
-        """The bias itself."""
+        """What a bias of every unit adds to a row."""
         return bias
 
     def linear_map(self, weights: Tensor, factor: float) -> LinearMap:
-        """factor · W with its adjoint."""
+        """factor · W with its adjoint, for solvers."""
         return MatrixMap(weights, factor)
 
     def weight_gradient(self, back: Tensor, x: Tensor) -> Tensor:
-        """Σ over rows of back xᵀ."""
+        """The gradient in the weights, Σ over rows of back xᵀ, where that in W x is `back`."""
         return back.mT @ x
 
     def seen(self, x: Tensor) -> Tensor:
-        """The rows themselves."""
+        """The numbers that the weights of a unit multiply, (rows × positions, weights of a unit)."""
         return x
 
     def group(self, signal: Tensor, back: Tensor, rate: float) -> WeightGroup:
@@ -104,17 +63,17 @@ class DenseConnection:
         return WeightGroup(back.new_ones(back.shape[1], 1), back, rate)
 
     def read(self, layer: Tensor) -> Tensor:
-        """The layer itself."""
+        """The features that the readout multiplies."""
         return layer
 
     def read_back(self, features: Tensor) -> Tensor:
-        """The features themselves."""
+        """The adjoint of `read`."""
         return features
 
 
 @dataclass(frozen=True)
 class FilterConnection:
-    """Filters: a unit is a channel, and sees a few positions of every channel around its own.
+    """Filters: a unit is a channel, connected with a few positions of every channel around its own.
 
     Attributes:
         geometry: positions, taps and padding.
@@ -185,5 +144,7 @@ class FilterConnection:
             return features / sqrt(self.count)
         return (features / self.count).repeat_interleave(self.count, dim=-1)
 
+
+Connection = DenseConnection | FilterConnection
 
 __all__ = ["Connection", "DenseConnection", "FilterConnection"]

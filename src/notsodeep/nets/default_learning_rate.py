@@ -27,8 +27,8 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
 MOMENTUM = 0.9
 # Largest curvature of each loss in the outputs.
 _CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
-# How far a step of Adam may move an output: 0.256 is the usual rate 1e-3 at the width 256. The readout alone stands ten
-# times as much (measured: docs/networks.md).
+# How far a step of Adam may move an output: 0.256 is the usual rate 1e-3 at the width 256. The readout alone tolerates
+# ten times as much (measured: docs/networks.md).
 _ADAM = {"readout": 2.56, "all": 0.256}
 _SAMPLE = 512
 # Images whose tangent kernel is that of the network itself: the exact one costs as much as thousands of rows.
@@ -36,7 +36,7 @@ _IMAGES = 32
 
 
 def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_size: int) -> float:
-    """The learning rate `fit` takes when none is given.
+    """Choose the learning rate that `fit` uses when none is given.
 
     Args:
         module: the network.
@@ -57,9 +57,9 @@ def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_siz
 
 
 def _kernel(module: Net, rows: Tensor) -> NDArray[np.float64]:
-    """What gradient descent follows: the features' Gram matrix, or the tangent kernel of infinite width.
+    """The kernel that gradient descent follows: of the features, or the tangent kernel of infinite width.
 
-    For images it is that of the network as it stands, averaged over its outputs.
+    For images it is the kernel of this network, averaged over its outputs.
     """
     if module.train_mode == "all" and module.takes_images:
         some = rows[:: max(1, len(rows) // _IMAGES)][:_IMAGES]

@@ -1,4 +1,4 @@
-"""Conjugate and tangent kernels of a network as it stands, at finite width.
+"""Conjugate and tangent kernels of one network, at finite width with its current weights.
 
 The gradient of an output with respect to a weight matrix is an outer product for every sample, so the tangent kernel
 is a sum of entrywise products of n × n Gram matrices: no Jacobian is ever formed (that in filters is, in parts:
@@ -30,7 +30,7 @@ class EmpiricalKernels(Shown):
     Attributes:
         ck: inner products of the features.
         ntk: inner products of the gradients of an output with respect to all weights (with train="readout" the hidden
-            ones included), averaged over the outputs; each weight counts by its learning-rate multiplier.
+            ones included), averaged over the outputs.
     """
 
     ck: Tensor
@@ -39,7 +39,7 @@ class EmpiricalKernels(Shown):
 
 @torch.no_grad()
 def empirical_kernels(module: Net, X: Tensor, Y: Tensor | None = None) -> EmpiricalKernels:
-    """CK and NTK between the rows of X and of Y (X again if not given), in the precision of the network."""
+    """Compute CK and NTK between the rows of X and of Y (X if not given), in the precision of the network."""
     if not isinstance(module, Net):
         raise InputError(
             "empirical_kernels takes a network of notsodeep.nets, such as a DEQNet or an ExplicitNet, not "

@@ -9,12 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import isfinite, sqrt
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
+from notsodeep.models.rates import predicted_rate
 from notsodeep.nets.connections import Connection, DenseConnection
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
 from notsodeep.nets.linear_maps import LinearMap
@@ -29,13 +31,12 @@ _SECOND = (
 
 @dataclass(frozen=True)
 class EquilibriumSettings:
-    """Everything but the tensors: what the weights do, how to solve, what a failure means, and where the reports go."""
+    """Everything but the tensors: activation, solvers, what to do on failure, callbacks for reports, connection."""
 
     phi: TorchActivation
     factor: float
     solver: SolverOptions
     adjoint: SolverOptions
-    phantom_steps: int | None = None
     on_failure: str = "raise"
     on_solve: Callable[[SolveReport], None] | None = None
     on_adjoint: Callable[[SolveReport], None] | None = None
@@ -86,7 +87,7 @@ class _Forward:
 
 
 class _Tangent(_Forward):
-    """The same with the slopes D of φ at an equilibrium in the place of φ, docs/theory.md (9.3)."""
+    """The equation of dh: the slopes D of φ at the equilibrium take the place of φ, docs/theory.md (9.3)."""
 
     def _activate(self, h: Tensor, out: Tensor) -> None:
         torch.mul(self.phi, h, out=out)
@@ -124,7 +125,9 @@ class _Equilibrium(torch.autograd.Function):
         h, report = solve(_Forward(settings.linear_map(recurrent), settings.phi, drive), settings.solver)
         if settings.on_solve is not None:
             settings.on_solve(report)
-        _judge(report, "The equilibrium", settings.on_failure, settings.solver)
+        if not report.converged and settings.on_failure != "ignore":
+            predicted = _predicted(recurrent, drive, report, settings)
+            _check(report, "The equilibrium", settings.on_failure, settings.solver, predicted)
         return h
 
     @staticmethod
@@ -150,16 +153,16 @@ class _Equilibrium(torch.autograd.Function):
         right = torch.zeros_like(h) if drive is None else drive
         if weights is not None:
             right = right + settings.connection.image(weights, settings.factor * settings.phi(h))
-        found: Tensor = _TangentSolve.apply(recurrent, h, right, settings)  # type: ignore[no-untyped-call]
-        return found
+        tangent: Tensor = _TangentSolve.apply(recurrent, h, right, settings)  # type: ignore[no-untyped-call]
+        return tangent
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
         return _vmapped(_Equilibrium, info.batch_size, in_dims, arguments)
 
 
-class _OfFirstOrder(torch.autograd.Function):
-    """A linear equation at the equilibrium; what it returns cannot be differentiated once more."""
+class _FirstOrder(torch.autograd.Function):
+    """A linear equation at the equilibrium, whose solution cannot be differentiated again."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -174,18 +177,16 @@ class _OfFirstOrder(torch.autograd.Function):
         raise NotImplementedError(_SECOND)
 
 
-class _Adjoint(_OfFirstOrder):
+class _Adjoint(_FirstOrder):
     """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
 
     @staticmethod
     def forward(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
-        slopes = settings.phi.slope(h)
-        if settings.phantom_steps is not None:
-            return _truncated(recurrent, slopes, cotangent, settings)
-        t, report = solve(_Backward(settings.linear_map(recurrent), slopes, cotangent), settings.adjoint)
+        problem = _Backward(settings.linear_map(recurrent), settings.phi.slope(h), cotangent)
+        t, report = solve(problem, settings.adjoint)
         if settings.on_adjoint is not None:
             settings.on_adjoint(report)
-        _judge(report, "The adjoint equation of the backward pass", settings.on_failure, settings.adjoint)
+        _check(report, "The adjoint equation of the backward pass", settings.on_failure, settings.adjoint)
         return t
 
     @staticmethod
@@ -193,16 +194,15 @@ class _Adjoint(_OfFirstOrder):
         return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
 
 
-class _TangentSolve(_OfFirstOrder):
+class _TangentSolve(_FirstOrder):
     """dh = (I - W D)⁻¹ (dW φ(h) + du), docs/theory.md (9.3)."""
 
     @staticmethod
     def forward(recurrent: Tensor, h: Tensor, right: Tensor, settings: EquilibriumSettings) -> Tensor:
         problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
         tangent, report = solve(problem, settings.adjoint)
-        _judge(
-            report, "The tangent equation of forward-mode derivatives", settings.on_failure, settings.adjoint
-        )
+        what = "The tangent equation of forward-mode derivatives"
+        _check(report, what, settings.on_failure, settings.adjoint)
         return tangent
 
     @staticmethod
@@ -210,30 +210,36 @@ class _TangentSolve(_OfFirstOrder):
         return _vmapped(_TangentSolve, info.batch_size, in_dims, arguments)
 
 
-def _truncated(recurrent: Tensor, slopes: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
-    """The first terms of t = Σ_k (D Wᵀ)^k w: the gradient of a few steps taken at the equilibrium, (9.6)."""
-    t, linear = cotangent, settings.linear_map(recurrent)
-    for _ in range((settings.phantom_steps or 1) - 1):
-        t = torch.addcmul(cotangent, slopes, linear.adjoint(t))
-    return t.clone()
+def _predicted(recurrent: Tensor, drive: Tensor, report: SolveReport, settings: EquilibriumSettings) -> str:
+    """What the theory of wide networks says about weights of this size, on the samples that did not converge."""
+    units, late = len(recurrent), ~(report.residuals <= report.tolerance)
+    sigma_a2 = float(settings.factor**2 * recurrent.double().square().sum()) / units**2
+    forcing = float(drive[late].double().square().mean())
+    if not isfinite(sigma_a2) or not isfinite(forcing) or forcing <= 0.0:
+        return ""
+    # The activation of the settings has the factor 1/√m.
+    return " " + predicted_rate(settings.phi.phi.scaled(sqrt(units)), sigma_a2, forcing)
 
 
-def _judge(report: SolveReport, what: str, on_failure: str, options: SolverOptions) -> None:
+def _check(
+    report: SolveReport, what: str, on_failure: str, options: SolverOptions, predicted: str = ""
+) -> None:
+    """Raise, warn or ignore, as `on_failure` says, where some samples did not converge."""
     if on_failure == "ignore" or report.converged:
         return
     growing = (
         f" A step of iteration multiplies the residual by {report.rate:.3g}." if report.rate >= 0 else ""
     )
-    problem = f"{what}: {report}.{growing}"
-    others = "" if options.method == "auto" else "Use method='auto', which goes on with other methods. "
+    problem = f"{what}: {report}.{growing}{predicted}"
+    others = "" if options.method == "auto" else "Use method='auto', which tries other methods. "
     remedy = (
         f"{others}Allow more max_steps (now {options.max_steps} in each stage) or a larger tolerance. A rate near or "
         "above 1 means that the map does not contract: lower sigma_a2, or train with contractive=True."
     )
     if not bool(torch.isfinite(report.residuals).all()):
         remedy = (
-            "What came in (inputs, weights or a gradient) or the iteration is not finite. Look for NaN in the inputs; "
-            "in training lower the learning rate, or use contractive=True."
+            "Inputs, weights, gradient or the iteration are not finite. Look for NaN in the inputs; in training lower "
+            "the learning rate, or use contractive=True."
         )
     if on_failure == "raise":
         raise ConvergenceError(problem, remedy)
@@ -253,5 +259,5 @@ def _vmapped(
         flat = function.apply(recurrent, *(block.reshape(-1, block.shape[-1]) for block in blocks), settings)
         return flat.reshape(blocks[0].shape), 0
     weights = recurrent.movedim(in_dims[0], 0)
-    found = [function.apply(weights[i], *(block[i] for block in blocks), settings) for i in range(size)]
-    return torch.stack(found), 0
+    parts = [function.apply(weights[i], *(block[i] for block in blocks), settings) for i in range(size)]
+    return torch.stack(parts), 0

@@ -14,16 +14,15 @@ from torch import Tensor
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
-from notsodeep.nets.contraction import NormTracker
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.linear_maps import NormTracker
 from notsodeep.nets.modules import Net, gaussian_draws, network_of
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.nets.weight_groups import WeightGroup
-from notsodeep.validation import as_count, one_of
+from notsodeep.validation import one_of
 
-GRADIENTS = ("implicit", "phantom")
 DEFAULT_BOUND = 0.95
 
 
@@ -63,8 +62,6 @@ class EquilibriumNet(Net):
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         solver: of the forward pass.
         adjoint: of the backward pass; the same if not given.
-        gradient: "implicit", or "phantom": a few terms of its Neumann series (9.6), cheaper and biased.
-        phantom_steps: number of terms; 1 is the gradient of one step taken at the equilibrium.
         contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`; for filters
             of q taps ||σ_a A/√(qm)||₂ Lip(φ).
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
@@ -72,8 +69,6 @@ class EquilibriumNet(Net):
         device: where the parameters live.
 
     Attributes:
-        connection: what A and B do to a layer.
-        units: m.
         recurrent: A as it is stored.
         inputs: B.
         bias: b; None without one.
@@ -98,8 +93,6 @@ class EquilibriumNet(Net):
         scaling: str = "standard",
         solver: SolverOptions | None = None,
         adjoint: SolverOptions | None = None,
-        gradient: str = "implicit",
-        phantom_steps: int = 1,
         contractive: bool | float = False,
         on_failure: str = "raise",
         dtype: torch.dtype | None = None,
@@ -108,9 +101,7 @@ class EquilibriumNet(Net):
         super().__init__(
             prod(sample_shape), connection.features_of(units), out_features, train, scaling, dtype, device
         )
-        one_of(gradient, GRADIENTS, "gradient")
         one_of(on_failure, ON_FAILURE, "on_failure")
-        as_count(phantom_steps, "phantom_steps")
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
         solver = SolverOptions() if solver is None else _options(solver, "solver")
@@ -128,7 +119,6 @@ class EquilibriumNet(Net):
             sqrt(spec.sigma_a2 / connection.taps) * self.factors["recurrent"],
             solver,
             solver if adjoint is None else _options(adjoint, "adjoint"),
-            phantom_steps if gradient == "phantom" else None,
             on_failure,
             connection=connection,
         )
@@ -145,8 +135,8 @@ class EquilibriumNet(Net):
             seed: of its weights; None draws from torch's global generator.
         """
         sizes = (self.sample_shape, self.units, self.out_features)
-        made = network_of(network, *sizes, seed=seed, share_input=True, **self.shared_options)
-        return cast(FeedforwardNet, made)
+        net = network_of(network, *sizes, seed=seed, **self.shared_options)
+        return cast(FeedforwardNet, net)
 
     # --- forward --------------------------------------------------------------------------------------------------
 
@@ -170,10 +160,15 @@ class EquilibriumNet(Net):
         with torch.autocast(rows.device.type, enabled=False):
             return equilibrium(self.recurrent, self._drive(rows), settings)
 
+    def cell(self, z: Tensor, X: Tensor) -> Tensor:
+        """One evaluation φ(σ_a A z + σ_b B x + σ_c b)/√m at any state z, (rows, layer_size); differentiable."""
+        linear = self._settings.linear_map(self.recurrent)
+        return self._settings.phi(linear.image(z) + self._drive(self._rows(X)))
+
     def adjoint(self, h: Tensor, cotangent: Tensor) -> Tensor:
         """∂(Σ cotangent · h)/∂u for the drive u of every row: t = cotangent + D σ_a Aᵀ t, docs/theory.md (9.4)."""
         keep = partial(setattr, self, "last_adjoint")
-        settings = replace(self._settings, phantom_steps=None, on_adjoint=keep)
+        settings = replace(self._settings, on_adjoint=keep)
         return adjoint(self.recurrent, h, cotangent, settings)
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
@@ -197,7 +192,7 @@ class EquilibriumNet(Net):
         return self.connection.image(self.inputs, scale * rows, bias)
 
     def plain_weights(self) -> PlainWeights:
-        """The same function as z = φ(W z + U x + b), outputs R z + r: copies that can be used anywhere."""
+        """The same function as z = φ(W z + U x + b), outputs R z + r: copies."""
         root, taps = sqrt(self.units), self.connection.taps
         with torch.no_grad():
             bias = self.recurrent.new_zeros(self.units)
@@ -214,15 +209,13 @@ class EquilibriumNet(Net):
             )
 
     def clear_cache(self) -> None:
-        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+        """Drop cached intermediate results, so that later results do not depend on earlier calls."""
         self._tracker = NormTracker()
 
     @property
     def solver_settings(self) -> str:
-        """Everything that decides how the equilibrium and its gradient are computed, in words."""
-        settings = self._settings
-        gradient = "implicit" if settings.phantom_steps is None else f"phantom({settings.phantom_steps})"
-        return f"{settings.solver}, adjoint {settings.adjoint}, {gradient}, bound {self.bound}"
+        """Everything that determines how equilibria and their gradients are computed, as text."""
+        return f"{self._settings.solver}, adjoint {self._settings.adjoint}, bound {self.bound}"
 
     # --- contraction ----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,8 @@ class FeedforwardNet(Net):
     """Base of explicit networks: x^(l) = φ_l(√w_l W_l x^(l-1) + √c_l B_l x + σ_c b_l)/√m, (1.4), (7.8) and (10.5).
 
     W and B are matrices or, divided by √(number of taps), filters: `connection` says which. Layers that see the input
-    again have weights B_l of their own (`input2`, `input3`, …), or share those of the first layer.
+    again read it by the weights of the first layer, B_l = W_1, so that W_1 x is computed once; at infinite width the
+    kernels are those of independent B_l.
 
     Args:
         spec: the layers.
@@ -30,21 +31,12 @@ class FeedforwardNet(Net):
         train: "all", or "readout" for fixed hidden weights.
         seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        share_input: layers that see the input again read it by the weights of the first layer, which costs no further
-            product with the input. At infinite width the kernels are the same.
         dtype: float32 if not given.
         device: where the parameters live.
 
-    Attributes:
-        connection: what the weights do to a layer.
-        units: m.
-        share_input: whether all layers read the input by the weights of the first one, B_l = W_1: then W_1 x is
-            computed once, and a layer that sees the input again costs what a plain one does. The kernels of wide
-            networks are the same.
     """
 
     spec: Explicit | ConvExplicit
-    share_input: bool
 
     def __init__(
         self,
@@ -57,7 +49,6 @@ class FeedforwardNet(Net):
         train: str = "all",
         seed: int | None = None,
         scaling: str = "standard",
-        share_input: bool = False,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -66,15 +57,11 @@ class FeedforwardNet(Net):
         )
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
-        self.share_input = share_input and any(enters.inject for enters in spec.inputs)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(units)) for layer in spec.layers]
-        # Layer by layer: W, B unless it is shared, b; then the readout.
-        draw, taps = gaussian_draws(seed), connection.filter_shape
-        entering = fan_in = sample_shape[0]
+        # Layer by layer: W, b; then the readout.
+        draw, taps, fan_in = gaussian_draws(seed), connection.filter_shape, sample_shape[0]
         for layer, enters in enumerate(spec.inputs, 1):
             self._add(f"weight{layer}", draw(units, fan_in, *taps))
-            if enters.inject and not self.share_input:
-                self._add(f"input{layer}", draw(units, entering, *taps))
             if enters.constant:
                 self._add(f"bias{layer}", draw(units))
             fan_in = units
@@ -87,35 +74,29 @@ class FeedforwardNet(Net):
 
     def features(self, X: Tensor) -> Tensor:
         """The last layer of every sample, as it is read out, (rows, width)."""
-        x = rows = self._rows(X)
-        seen = self._seen(rows)
+        rows = self._rows(X)
+        x = image = self.connection.image(self.weights[0], rows)
         for layer, phi in enumerate(self._activations):
-            x = phi(self._inner(x, rows, seen, layer))
+            x = phi(self._inner(x, image, layer))
         return self.connection.read(x)
 
-    def _seen(self, rows: Tensor) -> Tensor | None:
-        """What all layers see of the input, W_1 x with stored weights, where they share it."""
-        return self.connection.image(self.weights[0], rows) if self.share_input else None
+    def _inner(self, x: Tensor, image: Tensor, layer: int) -> Tensor:
+        """√w W x of the layer before, σ_c b and, where the layer sees the input again, √c W_1 of the input.
 
-    def _inner(self, x: Tensor, rows: Tensor, seen: Tensor | None, layer: int) -> Tensor:
-        """√w W x of the layer before, σ_c b and, where the layer sees it again, √c B of the input."""
-        entering, connection = self.spec.inputs[layer], self.connection
+        `image` is the input multiplied by the stored W_1.
+        """
+        entering, connection, name = self.spec.inputs[layer], self.connection, f"bias{layer + 1}"
         bias = None
         if entering.constant:
-            name = f"bias{layer + 1}"
             bias = self.factors[name] * sqrt(entering.constant) * getattr(self, name)
         scale = self._scale(f"weight{layer + 1}", entering.weight)
-        if seen is not None and not layer:
-            # Without a row the bias is spread over the positions as a convolution does it.
-            inner = scale * seen if bias is None else scale * seen + connection.spread(bias)
-        else:
+        if layer:
             inner = connection.image(self.weights[layer], x if scale == 1.0 else scale * x, bias)
+        else:
+            inner = scale * image if bias is None else scale * image + connection.spread(bias)
         if not entering.inject:
             return inner
-        if seen is not None:
-            return torch.add(inner, seen, alpha=self._scale("weight1", entering.inject))
-        again = getattr(self, f"input{layer + 1}")
-        return inner + connection.image(again, self._scale(f"input{layer + 1}", entering.inject) * rows)
+        return torch.add(inner, image, alpha=self._scale("weight1", entering.inject))
 
     def _scale(self, name: str, variance: float) -> float:
         """What stored weights are multiplied by to have this variance."""
@@ -124,9 +105,9 @@ class FeedforwardNet(Net):
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """The layers in order, by backpropagation, then the readout."""
         rows, connection = self._rows(X), self.connection
-        signals, slopes, seen = [rows], [], self._seen(rows)
+        signals, slopes, image = [rows], [], connection.image(self.weights[0], rows)
         for layer, phi in enumerate(self._activations):
-            h = self._inner(signals[-1], rows, seen, layer)
+            h = self._inner(signals[-1], image, layer)
             signals.append(phi(h))
             slopes.append(phi.slope(h))
         readout = connection.read_back(self.factors["readout"] * self.readout)
@@ -138,13 +119,10 @@ class FeedforwardNet(Net):
             if entering.constant:
                 groups.append(connection.bias_group(back, entering.constant))
             arrived, variance = back, entering.weight
-            if self.share_input:
-                # What reaches the shared weights from all layers adds up before it is squared.
-                shared = shared + sqrt(entering.inject) * back
-                if not layer:
-                    arrived, variance = sqrt(entering.weight) * back + shared, 1.0
-            elif entering.inject:
-                groups.append(connection.group(rows, back, entering.inject / connection.taps))
+            # What reaches W_1 from all layers adds up before it is squared.
+            shared = shared + sqrt(entering.inject) * back
+            if not layer:
+                arrived, variance = sqrt(entering.weight) * back + shared, 1.0
             groups.append(connection.group(signals[layer], arrived, variance / connection.taps))
             if layer:
                 scale = self._scale(f"weight{layer + 1}", entering.weight)

@@ -1,7 +1,7 @@
 """Batched fixed points: one solver for equilibria, their adjoints and their tangents.
 
-Each row of the state is a problem of its own: what is done to a row depends on that row alone, whatever stands beside
-it.  Rows that have converged leave the loop, so that slow samples do not cost iterations of the fast ones.
+Each row of the state is a separate problem: its iterates do not depend on the other rows of the batch. Rows that have
+converged leave the loop, so that slow samples do not cost iterations of the fast ones.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _DROP_SHARE = 0.2
 # A state replaces the best one so far if its residual is smaller by this factor: rounding does not decide between
 # states that are about as good.
 _BETTER = 0.9
-# A damped step goes this share of the way, halved after these many steps that left the residual above this share of
-# what it was, down to a least.
+# A damped step goes this share of the way to f(x). After so many steps that left the residual above this share of what
+# it was, a row halves its share, down to the least.
 _SHARE, _PATIENCE, _PROGRESS, _LEAST_SHARE = 0.5, 20, 0.98, 1.0 / 64.0
 # Anderson starts again from the best state when the residual is larger by this factor.
 _LOST = 100.0
@@ -38,11 +38,11 @@ _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """How a fixed point is sought.
+    """Options of the fixed-point solver.
 
     Attributes:
         method: "auto": plain iteration from zero, then, for the rows it did not solve, Anderson acceleration, then
-            damped iteration; "iteration" or "anderson": this stage alone.
+            damped iteration, each from the best state so far; "iteration" or "anderson": this stage alone.
         tolerance: on the residual ||f(z) - z||/||f(z)|| of each sample; None for 1e-5 in float32, 1e-10 in float64.
         max_steps: evaluations of f at most, in each stage.
         memory: number of earlier steps that Anderson acceleration combines.
@@ -93,12 +93,12 @@ class Stage:
 
 @dataclass(frozen=True, repr=False)
 class SolveReport(Shown):
-    """How a batch was solved.
+    """The result of solving a batch of fixed points.
 
     Attributes:
         stages: what each stage did that was needed.
         residuals: relative residual of each sample, measured one step before the point returned.
-        tolerance: what was asked for.
+        tolerance: the tolerance of the solver options.
         rate: factor by which the last step of plain iteration changed the residual, of the slowest sample; NaN after
             one step.
         row_steps: evaluations summed over samples; below steps × samples when some finished early.
@@ -122,7 +122,7 @@ class SolveReport(Shown):
 
     @property
     def converged(self) -> bool:
-        """Whether every sample met the tolerance."""
+        """Whether every sample reached the tolerance."""
         return bool((self.residuals <= self.tolerance).all())
 
     def __str__(self) -> str:
@@ -163,30 +163,30 @@ class RowProblem(Protocol):
 
 
 def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveReport]:
-    """Bring every row to the tolerance, by all stages if need be; the caller decides what a failure means."""
-    found = _Found.of(problem.start())
-    tolerance, rate, row_steps = options.tolerance_for(found.best.dtype), float("nan"), 0
+    """Solve every row to the tolerance, in as few stages as necessary; the caller checks the report for failures."""
+    states = _RowStates.of(problem.start())
+    tolerance, rate, row_steps = options.tolerance_for(states.best.dtype), float("nan"), 0
     stages: list[Stage] = []
     for method in STAGES[options.method]:
-        rows = (~found.solved).nonzero().squeeze(1)
+        rows = (~states.solved).nonzero().squeeze(1)
         if stages and not len(rows):
             break
-        part = problem if len(rows) == len(found.best) else problem.restrict(rows)
-        run = _RUNS[method](part, found, rows, options)
+        part = problem if len(rows) == len(states.best) else problem.restrict(rows)
+        run = _RUNS[method](part, states, rows, options)
         run.go()
         if method == "iteration":
             rate = run.rate
         row_steps += run.row_steps
-        left = int((~found.solved[rows]).sum())
-        worst = float(found.residuals[rows].max()) if len(rows) else 0.0
+        left = int((~states.solved[rows]).sum())
+        worst = float(states.residuals[rows].max()) if len(rows) else 0.0
         stages.append(Stage(method, run.steps, len(rows), left, worst))
-    found.fill_unsolved(problem)
-    return found.answer, SolveReport(tuple(stages), found.residuals, tolerance, rate, row_steps)
+    states.fill_unsolved(problem)
+    return states.answer, SolveReport(tuple(stages), states.residuals, tolerance, rate, row_steps)
 
 
 @dataclass
-class _Found:
-    """Of all rows: answers, whether they are solved, the best states so far, and their residuals."""
+class _RowStates:
+    """Answers of all rows, whether they are solved, the best states so far, and their residuals."""
 
     answer: Tensor
     solved: Tensor
@@ -194,7 +194,7 @@ class _Found:
     residuals: Tensor
 
     @classmethod
-    def of(cls, start: Tensor) -> _Found:
+    def of(cls, start: Tensor) -> _RowStates:
         rows = len(start)
         solved = torch.zeros(rows, dtype=torch.bool, device=start.device)
         return cls(torch.empty_like(start), solved, start, start.new_full((rows,), float("inf")))
@@ -211,19 +211,19 @@ class _Found:
 class _Iteration:
     """Plain iteration of some rows, and the loop that the other stages share.
 
-    No row leaves it before its steps are used up: where plain iteration arrives within `max_steps`, its limit is the
-    answer, and no other method can lead to another equilibrium.
+    Other methods start only after `max_steps`: where plain iteration converges within them, its limit is the answer,
+    and no other method can lead to another equilibrium.
 
     Args:
         problem: of these rows.
-        found: of all rows.
-        rows: which they are.
+        states: answers and best states of all rows.
+        rows: indices of these rows.
         options: tolerance, number of steps and memory.
     """
 
-    def __init__(self, problem: RowProblem, found: _Found, rows: Tensor, options: SolverOptions) -> None:
-        self.problem, self.found, self.rows, self.options = problem, found, rows, options
-        self.best, self.least = found.best[rows], found.residuals[rows]
+    def __init__(self, problem: RowProblem, states: _RowStates, rows: Tensor, options: SolverOptions) -> None:
+        self.problem, self.states, self.rows, self.options = problem, states, rows, options
+        self.best, self.least = states.best[rows], states.residuals[rows]
         self.x = self.best.clone()
         self.fresh, self.change = torch.empty_like(self.x), torch.empty_like(self.x)
         self.open = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
@@ -260,7 +260,7 @@ class _Iteration:
         if bool(solved.any()):
             places = solved.nonzero().squeeze(1)
             rows = self.rows[places]
-            self.found.answer[rows], self.found.solved[rows] = self.problem.solution(places), True
+            self.states.answer[rows], self.states.solved[rows] = self.problem.solution(places), True
         better = self.open & (solved | (residual < _BETTER * self.least))
         self.least = torch.where(better, residual, self.least)
         if bool(better.all()):
@@ -273,10 +273,10 @@ class _Iteration:
 
     def _store(self) -> None:
         """Keep the best states and their residuals."""
-        self.found.best[self.rows], self.found.residuals[self.rows] = self.best, self.least
+        self.states.best[self.rows], self.states.residuals[self.rows] = self.best, self.least
 
     def _keep(self, places: Tensor) -> None:
-        """Go on with some of the rows only."""
+        """Continue with some of the rows only."""
         self.problem = self.problem.restrict(places)
         for name in ("rows", "best", "least", "x", "fresh", "change", "open", "residual"):
             setattr(self, name, getattr(self, name)[places])
@@ -298,10 +298,10 @@ class _Iteration:
 class _Anderson(_Iteration):
     """Anderson acceleration (type II), each row with coefficients of its own.
 
-    The next state combines the last few f(x) so that the combination of their residuals is smallest. The last changes
-    of f(x) and of the residual stand in rings, (rows, memory, m), and the products of the latter in a table of which a
-    step computes one line anew: a step reads each ring once or twice and copies nothing. A row whose residual has grown
-    far beyond its smallest one forgets its rings and starts again from its best state.
+    The next state combines the last few f(x) so that the combination of their residuals is smallest. Ring buffers
+    (rows, memory, m) hold the last changes of f(x) and of the residual, and `gram` the inner products of the latter, of
+    which a step computes one line: a step reads each buffer once or twice and copies nothing. A row whose residual has
+    grown far beyond its smallest one clears its buffers and restarts from its best state.
     """
 
     def _prepare(self) -> None:
@@ -342,7 +342,7 @@ class _Anderson(_Iteration):
 
 
 class _Damped(_Iteration):
-    """x + share · (f(x) - x), with a share that each row halves when it makes no progress."""
+    """Damped iteration x + β (f(x) - x), docs/theory.md (9.2); each row halves its β when it makes no progress."""
 
     def _prepare(self) -> None:
         self.share = self.least.new_full((len(self.x), 1), _SHARE)

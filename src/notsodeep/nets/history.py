@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
@@ -17,13 +16,13 @@ class Epoch:
 
     Attributes:
         epoch: its number, from 1.
-        loss: mean over the training samples, each at the weights its batch found (before their step).
+        loss: mean over the training samples, each at the weights before the step of its batch.
         accuracy: share of training samples whose largest output was that of their class, at the same weights.
         test_loss: mean over the test samples at the end of the epoch.
-        test_accuracy: share of test samples classified rightly at the end of the epoch.
+        test_accuracy: share of test samples classified correctly at the end of the epoch.
         seconds: time of the training part alone, without the test part.
-        forward_steps: steps of the equilibrium solver, mean over batches; in readout training, over
-            those of the features.
+        forward_steps: steps of the equilibrium solver, mean over batches; in readout training, while
+            computing the features.
         adjoint_steps: steps of the backward solver, mean over batches.
         residual: worst relative residual of an equilibrium.
         contraction: bound on the Lipschitz constant of the equilibrium map at the end, docs/theory.md (1.5).
@@ -74,10 +73,6 @@ class History(Shown):
     def as_dicts(self) -> list[dict[str, Any]]:
         """The epochs as plain dictionaries."""
         return [asdict(row) for row in self.rows]
-
-    def to_json(self) -> str:
-        """The whole history as JSON."""
-        return json.dumps(asdict(self))
 
     def _facts(self) -> dict[str, Any]:
         return {

@@ -1,8 +1,8 @@
 """The base of all networks: features, a linear readout, weights in two scalings, and the network that a model has.
 
-In theory weights have entries of variance 1, and every factor (σ_a, σ_b, 1/√m) stands outside of them.  A matrix (or
-filter) is stored as it is there ("ntk"), or divided by √fan_in, the size of torch's own weights ("standard").  The
-function is the same; what an optimiser's step does to it is not.
+In theory weights have entries of variance 1, multiplied by factors (σ_a, σ_b, 1/√m). A matrix (or filter) is stored
+with variance 1 ("ntk"), or divided by √fan_in, the size of torch's own weights ("standard"). The function is the same;
+the effect of an optimiser's step is not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Net(nn.Module):
         connection: what weights do to a layer: matrices or filters.
         units: units of a hidden layer; of images channels.
         readout: (out_features, width).
-        readout_bias: added to the outputs; None unless the network was made from weights that have one.
+        readout_bias: added to the outputs; None unless the network was built from weights that have one.
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
         last_adjoint: how the adjoint equation of the last backward pass was solved; None for an explicit network.
     """
@@ -110,7 +110,7 @@ class Net(nn.Module):
         """Groups for an optimiser without a scale of its own (SGD, momentum): the step follows the tangent kernel.
 
         In either scaling gradient descent on these groups moves the network as gradient descent with rate `lr` on
-        weights of variance 1 does: a weight that is stored divided by √fan_in gets the rate lr/fan_in.
+        weights of variance 1 does: a weight that is stored divided by √fan_in has the rate lr/fan_in.
 
             torch.optim.SGD(net.parameter_groups(1.0), lr=1.0)
         """
@@ -142,19 +142,19 @@ class Net(nn.Module):
         raise NotImplementedError
 
     def clear_cache(self) -> None:
-        """Drop what was kept to save work: what follows does not depend on earlier calls, to the last bit."""
+        """Drop cached intermediate results, so that later results do not depend on earlier calls."""
 
     def contraction(self) -> float | None:
         """The Lipschitz constant of the equilibrium map, or a bound on it; None for a network without one."""
         return None
 
     def project(self) -> float | None:
-        """Called after every optimiser step: keep the bound that was asked for on `contraction`, and return it."""
+        """Called after every optimiser step: enforce the bound on `contraction`, and return it."""
         return None
 
     @property
     def solver_settings(self) -> str:
-        """Everything that decides how an equilibrium and its gradient are computed, in words."""
+        """Everything that determines how equilibria and their gradients are computed, as text."""
         return "none"
 
     def forward(self, X: Tensor) -> Tensor:
@@ -162,18 +162,18 @@ class Net(nn.Module):
         return self.outputs(self.features(X))
 
     def check_shape(self, shape: Sequence[int], name: str = "X") -> None:
-        """Refuse samples of another shape than the network takes; the first number is that of the samples."""
-        given, wanted = tuple(shape), self.sample_shape
-        if given[1:] == wanted and given:
+        """Raise an error unless samples have the shape (n, *sample_shape)."""
+        given, expected = tuple(shape), self.sample_shape
+        if given[1:] == expected and given:
             return
         if not self.takes_images:
             flat = " Images go in flattened: X.reshape(len(X), -1)." if len(given) > 2 else ""
             raise InputError(
-                f"{name} must have {wanted[0]} columns, samples in rows, (rows, {wanted[0]}); got {given}.{flat}"
+                f"{name} must have {expected[0]} columns, samples in rows, (rows, {expected[0]}); got {given}.{flat}"
             )
-        what = "images" if len(wanted) == 3 else "sequences"
-        form = ", ".join(map(str, wanted))
-        raise InputError(f"{name} must be {what} (n, {form}); got {given}.{_image_advice(given, wanted)}")
+        what = "images" if len(expected) == 3 else "sequences"
+        form = ", ".join(map(str, expected))
+        raise InputError(f"{name} must be {what} (n, {form}); got {given}.{_image_hint(given, expected)}")
 
     @property
     def takes_images(self) -> bool:
@@ -181,7 +181,7 @@ class Net(nn.Module):
         return len(self.sample_shape) > 1
 
     def _rows(self, X: Tensor) -> Tensor:
-        """Checked samples, each written out in a row."""
+        """Check samples and flatten each into a row."""
         if not isinstance(X, Tensor):
             raise InputError(
                 f"X must be a torch tensor, not {type(X).__name__}: torch.as_tensor(X, dtype=torch.float32)."
@@ -214,20 +214,20 @@ def network_of(
     out_features: int,
     **options: Any,
 ) -> Net:
-    """A fresh network of finite width for a model.
+    """Build a network of finite width with random weights for a model.
 
     Args:
         spec: the model.
         sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
         width: units of a layer; for images channels.
         out_features: number of outputs.
-        options: keyword arguments of the network; those about equilibria are left out where there is none.
+        options: keyword arguments of the network; those about equilibria are ignored for explicit models.
     """
     raise InputError(f"There is no network of finite width for {type(spec).__name__}.")
 
 
 def gaussian_draws(seed: int | None) -> Callable[..., Tensor]:
-    """Draws weights of variance 1, in float64 on the CPU, so that a seed means one network everywhere."""
+    """A function that draws weights of variance 1, in float64 on the CPU: a seed is one network on every device."""
     # None is torch's global generator.
     generator = None if seed is None else torch.Generator().manual_seed(as_count(seed, "seed", least=0))
     return lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -242,25 +242,15 @@ def _floating(dtype: Any) -> torch.dtype:
     return kind
 
 
-def _image_advice(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-    """What to do about images of the wrong shape."""
-    channels, size = wanted[0], wanted[1:]
-    if len(given) == 2 and given[1] == prod(wanted):
-        return f" They are flattened: X.reshape(-1, {', '.join(map(str, wanted))})."
-    if given == wanted:
-        return " One sample: X[None]."
+def _image_hint(given: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """How to correct images of the wrong shape, where that can be guessed."""
+    channels, size = expected[0], expected[1:]
+    if given == expected:
+        return " For one sample pass X[None]."
+    if len(given) == 2 and given[1] == prod(expected):
+        return f" They are flattened: X.reshape(-1, {', '.join(map(str, expected))})."
     if channels == 1 and given[1:] == size:
-        return " The axis of the one channel is missing: X[:, None]."
+        return " The channel axis is missing: X[:, None]."
     if given[1:] == (*size, channels):
-        return " The channels come first: X.movedim(-1, 1), in NumPy np.moveaxis(X, -1, 1)."
-    if len(given) != len(wanted) + 1:
-        return ""
-    problems = []
-    if given[1] != channels:
-        problems.append(f" They have {given[1]} channels and the network in_channels={channels}.")
-    if given[2:] != size:
-        old, new = (" × ".join(map(str, one)) for one in (size, given[2:]))
-        problems.append(
-            f" They have {new} positions and the network image_size={old}: resize them, or build the network for {new}."
-        )
-    return "".join(problems)
+        return " Channels come first: X.movedim(-1, 1), in NumPy np.moveaxis(X, -1, 1)."
+    return " Resize the images, or build the network with other in_channels and image_size."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ class DEQNet(EquilibriumNet):
     spec: DEQ
 
     def __init__(self, spec: DEQ, in_features: int, width: int, out_features: int, **options: Any) -> None:
-        if not isinstance(spec, DEQ):
-            raise InputError(f"DEQNet takes a DEQ, not {type(spec).__name__}; ExplicitNet takes an Explicit.")
+        _check_spec(spec, DEQ, "DEQNet")
         shape = (as_count(in_features, "in_features"),)
         super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
 
@@ -54,7 +53,7 @@ class DEQNet(EquilibriumNet):
         train: str = "all",
         **options: Any,
     ) -> DEQNet:
-        """The network z = φ(W z + U x + b), outputs readout(z), with weights that were trained anywhere.
+        """Build the network z = φ(W z + U x + b), outputs readout(z), from weights trained elsewhere.
 
         Args:
             W: (m, m).
@@ -65,8 +64,9 @@ class DEQNet(EquilibriumNet):
             train: "all" or "readout".
             options: of `DEQNet`: solver, adjoint, on_failure, …; dtype and device are those of W unless given.
 
-        The weights are copied. Variances of the model (`spec`) are read off W, U and b; one of W that a model cannot
-        have, 1 or more, is stated as 0.99: the function is the same, only its kernels at infinite width are not meant.
+        The weights are copied. Variances of the model (`spec`) are estimated from W, U and b. A variance of W of 1 or
+        more, which a model cannot have, becomes 0.99: the function is the same, but its kernels at infinite width are
+        not those of the weights.
         """
         parts = plain_matrices(W, U, b, readout)
         m, p = parts.inputs.shape
@@ -76,25 +76,8 @@ class DEQNet(EquilibriumNet):
         spec = DEQ(activation, sigma_a2, sigma_b2, bias2)
         place: dict[str, Any] = {"dtype": parts.recurrent.dtype, "device": parts.recurrent.device}
         net = cls(spec, p, m, len(parts.readout), train=train, seed=0, **(place | options))
-        net.load_plain_weights(parts)
+        _load_plain_weights(net, parts)
         return net
-
-    @torch.no_grad()
-    def load_plain_weights(self, weights: PlainWeights) -> None:
-        """Take the weights of z = φ(W z + U x + b), outputs R z + r: the inverse of `plain_weights`."""
-        root = sqrt(self.units)
-        for name, values, scale in (
-            ("recurrent", weights.recurrent, sqrt(self.spec.sigma_a2) / root),
-            ("inputs", weights.inputs, sqrt(self.spec.sigma_b2)),
-            ("readout", weights.readout, 1.0 / root),
-        ):
-            if scale:
-                getattr(self, name).copy_(values / (scale * self.factors[name]))
-        if self.bias is not None:
-            self.bias.copy_(weights.bias / sqrt(self.spec.bias2))
-        if bool(weights.readout_bias.any()):
-            self.readout_bias = weights.readout_bias.detach().to(self.readout, copy=True)
-        self.clear_cache()
 
 
 class ExplicitNet(FeedforwardNet):
@@ -105,7 +88,7 @@ class ExplicitNet(FeedforwardNet):
         in_features: p.
         width: m, of every layer.
         out_features: number of outputs.
-        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, share_input, dtype, device.
+        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, dtype, device.
     """
 
     spec: Explicit
@@ -113,8 +96,7 @@ class ExplicitNet(FeedforwardNet):
     def __init__(
         self, spec: Explicit, in_features: int, width: int, out_features: int, **options: Any
     ) -> None:
-        if not isinstance(spec, Explicit):
-            raise InputError(f"ExplicitNet takes an Explicit, not {type(spec).__name__}; DEQNet takes a DEQ.")
+        _check_spec(spec, Explicit, "ExplicitNet")
         shape = (as_count(in_features, "in_features"),)
         super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
 
@@ -147,13 +129,71 @@ class ConvDEQNet(EquilibriumNet):
         image_size: int | Sequence[int],
         **options: Any,
     ) -> None:
-        if not isinstance(spec, ConvDEQ):
-            raise InputError(
-                f"ConvDEQNet takes a ConvDEQ, not {type(spec).__name__}; DEQNet takes a DEQ, of rows, and "
-                "ConvExplicitNet a ConvExplicit."
-            )
+        _check_spec(spec, ConvDEQ, "ConvDEQNet")
         shape, connection = _images(spec, in_channels, image_size)
         super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+
+    @classmethod
+    def from_weights(
+        cls,
+        W: Any,
+        U: Any,
+        b: Any = None,
+        activation: Any = "tanh",
+        readout: Any = None,
+        *,
+        image_size: int | Sequence[int],
+        padding: str = "zeros",
+        pool: bool = False,
+        train: str = "all",
+        **options: Any,
+    ) -> ConvDEQNet:
+        """Build the network z = φ(W * z + U * x + b), outputs readout(z), from filters that were trained anywhere.
+
+        Args:
+            W: filters (m, m, k, k), as `torch.nn.Conv2d` has them with padding="same"; (m, m, k) for sequences.
+            U: filters (m, channels, k, k).
+            b: (m,); None for none.
+            activation: φ: a name, a formula or a function, as `ConvDEQ` takes it.
+            readout: a `torch.nn.Linear` or weights, (outputs, m × positions) of the flattened z, or (outputs, m) with
+                `pool`; None for z itself.
+            image_size: (height, width), or one number for square images; (length,) for sequences.
+            padding: "zeros" or "circular".
+            pool: whether the readout sees the mean of z over positions.
+            train: "all" or "readout".
+            options: keyword arguments of `ConvDEQNet`; dtype and device are those of W unless given.
+
+        The filters are copied. Variances of the model (`spec`) are computed from them, as `DEQNet.from_weights` does.
+        """
+        filters, inputs = _numbers(W, "W", None), _numbers(U, "U", None)
+        sizes = filters.shape[2:]
+        if len(sizes) not in (1, 2) or inputs.shape[2:] != sizes or len(set(sizes)) != 1:
+            raise InputError(
+                "W and U must be filters of one size, (m, m, k, k) and (m, channels, k, k), or (m, m, k) and (m, "
+                f"channels, k); got {tuple(filters.shape)} and {tuple(inputs.shape)}."
+            )
+        taps, m, channels = prod(sizes), len(filters), inputs.shape[1]
+        square = image_size if isinstance(image_size, Sequence) else (image_size,) * len(sizes)
+        count = 1 if pool else prod(square)
+        # Checks of matrices hold for every tap.
+        parts = plain_matrices(filters.flatten(2)[..., 0], inputs.flatten(2)[..., 0], b, readout, m * count)
+        parts = parts._replace(
+            recurrent=filters, inputs=inputs.to(filters), readout=parts.readout * sqrt(count)
+        )
+        spec = ConvDEQ(
+            activation,
+            min(float(filters.square().sum()) / m, _LARGEST_VARIANCE),
+            float(inputs.square().mean()) * taps,
+            float(parts.bias.square().mean()),
+            filter_size=sizes[0],
+            padding=padding,
+            readout="pool" if pool else "flatten",
+        )
+        place: dict[str, Any] = {"dtype": filters.dtype, "device": filters.device}
+        outputs = len(parts.readout)
+        net = cls(spec, channels, m, outputs, tuple(square), train=train, seed=0, **(place | options))
+        _load_plain_weights(net, parts)
+        return net
 
 
 class ConvExplicitNet(FeedforwardNet):
@@ -179,11 +219,7 @@ class ConvExplicitNet(FeedforwardNet):
         image_size: int | Sequence[int],
         **options: Any,
     ) -> None:
-        if not isinstance(spec, ConvExplicit):
-            raise InputError(
-                f"ConvExplicitNet takes a ConvExplicit, not {type(spec).__name__}; ExplicitNet takes an Explicit, of "
-                "rows, and ConvDEQNet a ConvDEQ."
-            )
+        _check_spec(spec, ConvExplicit, "ConvExplicitNet")
         shape, connection = _images(spec, in_channels, image_size)
         super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
 
@@ -205,37 +241,57 @@ def _images(
     return shape, FilterConnection(geometry, spec.readout)
 
 
-@network_of.register
-def _(spec: DEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    return DEQNet(spec, sample_shape[0], width, out_features, **options)
+def _check_spec(spec: Any, kind: type, net: str) -> None:
+    if not isinstance(spec, kind):
+        raise InputError(f"{net} takes a model of the class {kind.__name__}, not {type(spec).__name__}.")
 
 
-@network_of.register
-def _(spec: ConvDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+@network_of.register(DEQ)
+@network_of.register(ConvDEQ)
+def _(spec: DEQ | ConvDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    if isinstance(spec, DEQ):
+        return DEQNet(spec, sample_shape[0], width, out_features, **options)
     return ConvDEQNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
 
 
-# Networks without an equilibrium have nothing to solve.
-_OF_EQUILIBRIA = ("solver", "contractive")
+@network_of.register(Explicit)
+@network_of.register(ConvExplicit)
+def _(
+    spec: Explicit | ConvExplicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any
+) -> Net:
+    # Networks without an equilibrium have nothing to solve.
+    options = {name: value for name, value in options.items() if name not in ("solver", "contractive")}
+    if isinstance(spec, Explicit):
+        return ExplicitNet(spec, sample_shape[0], width, out_features, **options)
+    return ConvExplicitNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
 
 
-@network_of.register
-def _(spec: Explicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    own = {name: value for name, value in options.items() if name not in _OF_EQUILIBRIA}
-    return ExplicitNet(spec, sample_shape[0], width, out_features, **own)
+# --- weights trained elsewhere -------------------------------------------------------------------------------------
 
 
-@network_of.register
-def _(spec: ConvExplicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    own = {name: value for name, value in options.items() if name not in _OF_EQUILIBRIA}
-    return ConvExplicitNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **own)
+@torch.no_grad()
+def _load_plain_weights(net: EquilibriumNet, weights: PlainWeights) -> None:
+    """Take the weights of z = φ(W z + U x + b), outputs R z + r: the inverse of `plain_weights`."""
+    root, taps = sqrt(net.units), net.connection.taps
+    for name, values, scale in (
+        ("recurrent", weights.recurrent, sqrt(net.spec.sigma_a2 / taps) / root),
+        ("inputs", weights.inputs, sqrt(net.spec.sigma_b2 / taps)),
+        ("readout", weights.readout, 1.0 / root),
+    ):
+        if scale:
+            getattr(net, name).copy_(values / (scale * net.factors[name]))
+    if net.bias is not None:
+        net.bias.copy_(weights.bias / sqrt(net.spec.bias2))
+    if bool(weights.readout_bias.any()):
+        net.readout_bias = weights.readout_bias.detach().to(net.readout, copy=True)
+    net.clear_cache()
 
 
-# --- weights that were trained anywhere -------------------------------------------------------------------------------
+def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = None) -> PlainWeights:
+    """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W.
 
-
-def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
-    """Checked weights of z = φ(W z + U x + b), outputs readout(z), in the precision and on the device of W."""
+    The readout has `features` columns; None for one for each unit.
+    """
     recurrent = _matrix(W, "W", None)
     m = len(recurrent)
     if not m or recurrent.shape[1] != m:
@@ -244,8 +300,8 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
         )
     inputs = _matrix(U, "U", recurrent)
     if len(inputs) != m:
-        turned = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
-        raise InputError(f"U must have a row for each of the {m} units; got {tuple(inputs.shape)}.{turned}")
+        hint = " It looks transposed: pass U.T." if inputs.shape[1] == m else ""
+        raise InputError(f"U must have a row for each of the {m} units; got {tuple(inputs.shape)}.{hint}")
     bias = recurrent.new_zeros(m) if b is None else _numbers(b, "b", recurrent)
     if bias.shape != (m,):
         raise InputError(f"b must have a number for each of the {m} units, ({m},); got {tuple(bias.shape)}.")
@@ -254,13 +310,15 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any) -> PlainWeights:
         offset, readout = readout.bias, readout.weight
     if callable(readout) and not isinstance(readout, Tensor):
         raise InputError(
-            "readout must be linear: a torch.nn.Linear, or weights (outputs, m). What comes after it belongs to the "
-            "outputs: apply it to those."
+            "readout must be linear: a torch.nn.Linear, or weights (outputs, m). Apply further functions to the "
+            "outputs."
         )
-    rows = torch.eye(m).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
-    if rows.shape[1] != m:
+    width = m if features is None else features
+    rows = torch.eye(width).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
+    if rows.shape[1] != width:
+        each = f"each of the {m} units" if width == m else "each unit at each position"
         raise InputError(
-            f"readout must have a column for each of the {m} units, (outputs, {m}); got {tuple(rows.shape)}."
+            f"readout must have a column for {each}, (outputs, {width}); got {tuple(rows.shape)}."
         )
     last = rows.new_zeros(len(rows)) if offset is None else _numbers(offset, "readout.bias", recurrent)
     return PlainWeights(recurrent, inputs, bias, rows, last)
@@ -282,9 +340,7 @@ def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
         # torch takes neither other byte orders nor negative strides.
         values = torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
     if values.is_complex():
-        raise InputError(
-            f"{name} must hold real numbers, not {values.dtype}. Pass its real part, or other weights."
-        )
+        raise InputError(f"{name} must hold real numbers, not {values.dtype}. Pass its real part.")
     if not values.is_floating_point():
         values = values.to(torch.float32)
     values = values.clone() if like is None else values.to(like, copy=True)

@@ -1,14 +1,14 @@
-"""`race`: a deep equilibrium model, its explicit twin and a plain network, trained alike and compared.
+"""`race`: train a deep equilibrium model, its explicit twin and a plain network alike, and compare them.
 
 The twin is designed for the kernel that training follows: the conjugate kernel where only the readout is trained, the
 tangent kernel where all weights are. The plain network has the twin's depth and the DEQ's own activation, centred: what
-one would take without a design.  A convolutional DEQ races its convolutional twin on images; its activations are taken
-as they are.
+one would take without a design. A convolutional DEQ is compared with its convolutional twin on images; its activations
+are taken as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import sqrt
@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from notsodeep.data import Preprocessing
 from notsodeep.designs import Design, design
@@ -29,10 +28,10 @@ from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.nets.checkpoints import checkpoint_path
 from notsodeep.nets.default_learning_rate import default_lr
-from notsodeep.nets.fixed_point_solvers import SolverOptions
 from notsodeep.nets.history import History
-from notsodeep.nets.measure import inference_seconds, training_memory
+from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import Net, network_of
 from notsodeep.nets.samples import compute_features, evaluation_rows
 from notsodeep.nets.training import FitSettings, fit
@@ -44,6 +43,7 @@ KERNEL = {"readout": "ck", "all": "ntk"}
 _RATE_ROWS = 512
 
 Labels = NDArray[np.intp]
+Part = tuple[ArrayLike, ArrayLike]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -52,12 +52,11 @@ class Run(Shown):
 
     Attributes:
         model: "deq", "twin" or "plain".
-        seed: of weights and shuffling.
-        accuracy: share of the test samples classified rightly.
+        seed: random seed of weights and shuffling.
+        accuracy: share of the test samples classified correctly.
         predictions: the predicted class of every test sample.
-        history: of the training.
-        inference_seconds: per 1000 samples.
-        memory: peak bytes of a training step.
+        history: the record of the training.
+        inference_seconds: seconds per 1000 samples.
     """
 
     model: str
@@ -66,17 +65,6 @@ class Run(Shown):
     predictions: Labels
     history: History
     inference_seconds: float
-    memory: int
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "model": self.model,
-            "seed": self.seed,
-            "accuracy": self.accuracy,
-            "history": self.history.last,
-            "inference_seconds": self.inference_seconds,
-            "memory": self.memory,
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,14 +75,13 @@ class Standing(Shown):
         model: "deq", "twin" or "plain".
         network: the model in words.
         fingerprint: hash that identifies the model (`notsodeep.fingerprint`).
-        accuracy: on the test part, mean over seeds.
+        accuracy: on the test samples, mean over seeds.
         accuracy_sd: its standard deviation over seeds; None with one seed.
         agreement: share of the test samples with the class that the DEQ of the same seed predicts, mean over seeds.
-            For the DEQ itself: with DEQs of other seeds, which is as much as can be asked of any other model.
+            For the DEQ itself: with DEQs of other seeds, the most that can be expected of any other model.
         seconds_per_epoch: median over epochs and seeds; with a cache of features, without computing them.
         feature_seconds: time to compute that cache, median over seeds; None when all weights are trained.
         inference_seconds: per 1000 samples, median over seeds (`measure.inference_seconds`).
-        memory: peak bytes of a training step of one batch (`measure.training_memory`).
         stopped: why a training ended early, for the first one that did.
     """
 
@@ -107,7 +94,6 @@ class Standing(Shown):
     seconds_per_epoch: float | None
     feature_seconds: float | None
     inference_seconds: float
-    memory: int
     stopped: str | None
 
 
@@ -116,11 +102,11 @@ class Race(Shown):
     """The result of a race: one standing per model, the runs behind them, and what all runs share.
 
     Attributes:
-        standings: one per model, in the order asked for.
+        standings: one per model, in the order of `RaceSettings.models`.
         runs: one per model and seed.
-        design: of the twin.
+        design: the design of the twin.
         lr: the learning rate of all runs.
-        tau0: root mean square norm of the training rows, after preprocessing.
+        tau0: root mean square norm of the training samples, after preprocessing.
     """
 
     standings: tuple[Standing, ...]
@@ -138,7 +124,6 @@ class Race(Shown):
             "accuracy": {one.model: one.accuracy for one in self.standings},
             "agreement": {one.model: one.agreement for one in self.standings},
             "lr": self.lr,
-            "tau0": self.tau0,
             "runs": len(self.runs),
             "design": self.design.family,
         }
@@ -150,7 +135,7 @@ class RaceSettings:
 
     Attributes:
         models: which of "deq", "twin", "plain".
-        width: of all networks; of convolutional ones their channels.
+        width: of all networks; the number of channels of convolutional ones.
         mode: "readout" or "all": what is trained.
         seeds: the number of seeds; 0, 1, … are the seeds of weights and shuffling.
         epochs: as in `fit`, like the next four.
@@ -158,9 +143,8 @@ class RaceSettings:
         lr: one rate for all; by default that of the DEQ.
         batch_size: samples per step.
         loss: "cross_entropy" or "squared".
-        solver: of the DEQ.
         contractive: as in `DEQNet`.
-        scale: what is done to the rows, `Preprocessing.named`; learnt from the training part.
+        scale: how samples are preprocessed, `Preprocessing.named`; fitted to the training samples.
     """
 
     models: Sequence[str] = MODELS
@@ -172,7 +156,6 @@ class RaceSettings:
     lr: float | None = None
     batch_size: int = 128
     loss: str = "cross_entropy"
-    solver: SolverOptions | None = None
     contractive: bool | float = False
     scale: str = "auto"
 
@@ -192,8 +175,8 @@ class RaceSettings:
 
 def race(
     deq: DEQ | ConvDEQ,
-    train: tuple[ArrayLike, ArrayLike],
-    test: tuple[ArrayLike, ArrayLike],
+    train: Part,
+    test: Part,
     settings: RaceSettings | None = None,
     *,
     checkpoint_dir: str | Path | None = None,
@@ -201,37 +184,34 @@ def race(
 ) -> Race:
     """Train several models on the same data, in the same way, from several seeds.
 
-    Samples are centred and scaled as the training part says; a DEQ of rows is centred at their norm, docs/theory.md
-    (2.11).
+    Samples are centred and scaled by the statistics of the training samples; a DEQ of rows is centred at their norm,
+    docs/theory.md (2.11).
 
     Args:
-        deq: the model; the other two are made from it.
+        deq: the model; the other two are derived from it.
         train: (X, y): samples before any scaling, rows or for a `ConvDEQ` images, and their labels.
-        test: (X, y) of the test samples; their labels must occur in the training part.
+        test: (X, y) of the test samples; their labels must occur in `train`.
         settings: how the models are built and trained.
-        checkpoint_dir: an existing folder for a checkpoint of each training, from which a second call continues.
+        checkpoint_dir: an existing folder for a checkpoint of each training; a second call continues from them.
         progress: True for a bar on stderr, or a function to report to.
     """
-    if checkpoint_dir is not None and not Path(checkpoint_dir).is_dir():
-        raise InputError(
-            f"The folder {checkpoint_dir} for checkpoints is not there. Make it, or name another."
-        )
     settings = settings or RaceSettings()
-    contest = _Contest.of(deq, train, test, settings)
-    rate = contest.default_lr() if settings.lr is None else settings.lr
     starts = [(model, seed) for seed in range(settings.seeds) for model in settings.models]
-    runs = []
+    folder = None if checkpoint_dir is None else Path(checkpoint_dir)
+    files = [checkpoint_path(folder and folder / f"{model}-{seed}.pt") for model, seed in starts]
+    setup = _Setup.of(deq, train, test, settings)
+    lr = setup.default_lr() if settings.lr is None else settings.lr
     with reported(progress, "") as report:
-        for number, (model, seed) in enumerate(starts):
-            file = None if checkpoint_dir is None else Path(checkpoint_dir) / f"{model}-{seed}.pt"
-            part = _part_of(report, number, len(starts), f"{model}, seed {seed},")
-            runs.append(contest.run(model, seed, rate, file, part))
-    standings = tuple(_standing(model, contest, runs) for model in settings.models)
-    return Race(standings, tuple(runs), contest.design, rate, contest.tau0)
+        runs = [
+            setup.run(model, seed, lr, file, _part_of(report, number, len(starts), f"{model}, seed {seed},"))
+            for number, ((model, seed), file) in enumerate(zip(starts, files, strict=True))
+        ]
+    standings = tuple(_standing(model, setup, runs) for model in settings.models)
+    return Race(standings, tuple(runs), setup.design, lr, setup.tau0)
 
 
 @dataclass(frozen=True, eq=False)
-class _Contest:
+class _Setup:
     """The prepared data, the design of the twin and the settings that all models of a race share."""
 
     deq: DEQ | ConvDEQ
@@ -243,24 +223,20 @@ class _Contest:
     settings: RaceSettings
 
     @classmethod
-    def of(
-        cls,
-        deq: DEQ | ConvDEQ,
-        train: tuple[ArrayLike, ArrayLike],
-        test: tuple[ArrayLike, ArrayLike],
-        settings: RaceSettings,
-    ) -> _Contest:
+    def of(cls, deq: DEQ | ConvDEQ, train: Part, test: Part, settings: RaceSettings) -> _Setup:
         names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
         y_test = _renumbered(as_labels(test[1], None), names)
         X_train, X_test = _scaled(settings.scale, train[0], test[0], images=isinstance(deq, ConvDEQ))
         tau0 = sqrt(float(np.mean(deq.squared_norms(X_train.astype(np.float64)))))
         centred = deq.centred(tau0) if isinstance(deq, DEQ) else deq
-        parts = [(X_train, y_train), (X_test, y_test)]
-        ready = [(torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)) for X, y in parts]
-        made = design(centred, tau0, KERNEL[settings.mode], X=X_train)
-        return cls(centred, made, tau0, ready[0], ready[1], len(names), settings)
+        ready = [
+            (torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))
+            for X, y in ((X_train, y_train), (X_test, y_test))
+        ]
+        twin = design(centred, tau0, KERNEL[settings.mode], X=X_train)
+        return cls(centred, twin, tau0, ready[0], ready[1], len(names), settings)
 
-    def network(self, model: str) -> DEQ | ConvDEQ | Explicit | ConvExplicit:
+    def spec(self, model: str) -> DEQ | ConvDEQ | Explicit | ConvExplicit:
         """The specification of a model."""
         if model == "deq":
             return self.deq
@@ -268,45 +244,39 @@ class _Contest:
             return self.design.network
         return plain_layers(self.deq, len(self.design.network.layers), self.tau0)
 
-    @property
-    def largest_norm(self) -> float:
-        """The largest norm of a sample of either part, of images at one position."""
-        return max(float(X.norm(dim=1).max()) for X, _ in (self.train, self.test))
-
     def build(self, model: str, seed: int) -> Net:
         """A fresh network."""
-        wanted = self.settings
+        settings = self.settings
         return network_of(
-            self.network(model),
+            self.spec(model),
             self.train[0].shape[1:],
-            wanted.width,
+            settings.width,
             self.classes,
-            train=wanted.mode,
+            train=settings.mode,
             seed=seed,
-            solver=wanted.solver,
-            contractive=wanted.contractive,
+            contractive=settings.contractive,
         )
 
     def default_lr(self) -> float:
-        """The rate that suits the DEQ."""
-        net, wanted = self.build("deq", 0), self.settings
+        """The learning rate that suits the DEQ."""
+        net, settings = self.build("deq", 0), self.settings
         inputs = self.train[0][:: max(1, len(self.train[0]) // _RATE_ROWS)]
-        if wanted.mode == "readout" and wanted.optimizer != "adam":
+        if settings.mode == "readout" and settings.optimizer != "adam":
             inputs = compute_features(net, inputs)
-        return default_lr(net, inputs, wanted.optimizer, wanted.loss, wanted.batch_size)
+        return default_lr(net, inputs, settings.optimizer, settings.loss, settings.batch_size)
 
     def run(self, model: str, seed: int, lr: float, checkpoint: Path | None, report: Report) -> Run:
         """Train one network and measure it."""
-        net, wanted = self.build(model, seed), self.settings
+        net, settings = self.build(model, seed), self.settings
         history = fit(
             net,
             self.train,
             self.test,
-            optimizer=wanted.optimizer,
+            optimizer=settings.optimizer,
             lr=lr,
-            epochs=wanted.epochs,
-            batch_size=wanted.batch_size,
-            loss=wanted.loss,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            loss=settings.loss,
             seed=seed,
             checkpoint=checkpoint,
             progress=report,
@@ -314,21 +284,13 @@ class _Contest:
         with torch.no_grad():
             blocks = self.test[0].split(evaluation_rows(net))  # type: ignore[no-untyped-call]
             predictions = torch.cat([net(block).argmax(dim=1) for block in blocks]).numpy().astype(np.intp)
-        rows = slice(wanted.batch_size)
-        target = functional.one_hot(self.train[1][rows], self.classes).to(net.readout.dtype)
-        return Run(
-            model,
-            seed,
-            float(np.mean(predictions == self.test[1].numpy())),
-            predictions,
-            history,
-            inference_seconds(net, self.test[0][: evaluation_rows(net)]),
-            training_memory(net, self.train[0][rows], target, wanted.loss),
-        )
+        accuracy = float(np.mean(predictions == self.test[1].numpy()))
+        seconds = inference_seconds(net, self.test[0][: evaluation_rows(net)])
+        return Run(model, seed, accuracy, predictions, history, seconds)
 
 
 def _scaled(how: str, *parts: ArrayLike, images: bool) -> list[NDArray[Any]]:
-    """Both parts, shifted and scaled as the first one says; images are scaled to |x(s)|² = 1 at their positions."""
+    """Both parts, shifted and scaled by the statistics of the first; images to |x(s)|² = 1 at their positions."""
     given = [np.asarray(part) for part in parts]
     if not images:
         scaling = Preprocessing.named(how, parts[0])
@@ -346,11 +308,11 @@ def _scaled(how: str, *parts: ArrayLike, images: bool) -> list[NDArray[Any]]:
 
 def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
     if len(names) < 2:
-        raise InputError("The training part has one class only; at least two are needed to tell apart.")
+        raise InputError("The training samples have one class only; at least two are needed.")
     unknown = unknown_labels(labels, names)
     if len(unknown):
         raise InputError(
-            f"The test part has the labels {unknown.tolist()}, which do not occur in the training part."
+            f"The test samples have the labels {unknown.tolist()}, which do not occur in the training samples."
         )
     return np.searchsorted(names, labels)
 
@@ -358,40 +320,34 @@ def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
 def _part_of(report: Report, number: int, count: int, title: str) -> Report:
     """A report on one of several runs of the same length, as a report on all of them."""
 
-    def part(done: int, total: int, news: Any) -> None:
-        report(number * total + done, count * total, lambda: f"{title} {news()}")
+    def part(done: int, total: int, message: Any) -> None:
+        report(number * total + done, count * total, lambda: f"{title} {message()}")
 
     return part
 
 
-def _standing(model: str, contest: _Contest, runs: Sequence[Run]) -> Standing:
+def _standing(model: str, setup: _Setup, runs: Sequence[Run]) -> Standing:
     own = [run for run in runs if run.model == model]
+    deqs = {run.seed: run.predictions for run in runs if run.model == "deq"}
+    pairs = (
+        list(combinations(deqs.values(), 2))
+        if model == "deq"
+        else [(run.predictions, deqs[run.seed]) for run in own if run.seed in deqs]
+    )
     accuracies = [run.accuracy for run in own]
-    agreements = [float(np.mean(one == other)) for one, other in _compared(model, runs)]
     epochs = [row.seconds for run in own for row in run.history.rows]
     features = [run.history.feature_seconds for run in own if run.history.feature_seconds is not None]
     stopped = [f"seed {run.seed}, {run.history.stopped}" for run in own if run.history.stopped is not None]
+    largest_norm = max(float(X.norm(dim=1).max()) for X, _ in (setup.train, setup.test))
     return Standing(
         model=model,
-        network=str(contest.network(model)),
-        fingerprint=fingerprint(contest.network(model), contest.largest_norm),
+        network=str(setup.spec(model)),
+        fingerprint=fingerprint(setup.spec(model), largest_norm),
         accuracy=fmean(accuracies),
         accuracy_sd=stdev(accuracies) if len(own) > 1 else None,
-        agreement=fmean(agreements) if agreements else None,
+        agreement=fmean(float(np.mean(one == other)) for one, other in pairs) if pairs else None,
         seconds_per_epoch=median(epochs) if epochs else None,
         feature_seconds=median(features) if features else None,
         inference_seconds=median([run.inference_seconds for run in own]),
-        memory=max(run.memory for run in own),
         stopped=stopped[0] if stopped else None,
     )
-
-
-def _compared(model: str, runs: Sequence[Run]) -> Iterator[tuple[Labels, Labels]]:
-    """Pairs of predictions to compare: DEQs of any two seeds, and every other model with the DEQ of its seed."""
-    references = {run.seed: run.predictions for run in runs if run.model == "deq"}
-    if model == "deq":
-        yield from combinations(references.values(), 2)
-        return
-    for run in runs:
-        if run.model == model and run.seed in references:
-            yield run.predictions, references[run.seed]

@@ -1,4 +1,6 @@
-"""`fit`: train a network, record what happened in each epoch, and survive interruption and divergence.
+"""`fit`: train a network and record each epoch; training that diverges stops in its last good state.
+
+A training that is interrupted can be continued from a checkpoint (`nets.checkpoints`).
 
 The rate of "sgd", "momentum" and "gd" is that of the tangent kernel, whatever the scaling in which weights are stored
 (`Net.parameter_groups`); Adam takes the weights as they are stored.
@@ -7,32 +9,33 @@ The rate of "sgd", "momentum" and "gd" is that of the tangent kernel, whatever t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.nets.checkpoints import CheckpointFile, FitCheckpoint, checkpoint_path
+from notsodeep.nets.checkpoints import CheckpointFile, State, checkpoint_path
 from notsodeep.nets.default_learning_rate import MOMENTUM, OPTIMIZERS, default_lr
-from notsodeep.nets.history import Epoch, History
+from notsodeep.nets.history import Epoch, History, SolverLog
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
-from notsodeep.nets.objectives import LOSSES, Objective, Tally, objective_of
-from notsodeep.nets.samples import TrainingData
+from notsodeep.nets.samples import Samples, TrainingData, compute_features, evaluation_rows
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count, as_number, one_of
 
-# Root mean square norms of the rows between which training needs no warning.
+# Losses summed over the rows of a batch; targets are (rows, outputs).
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": lambda outputs, target: -(functional.log_softmax(outputs, dim=1) * target).sum(),
+    "squared": lambda outputs, target: 0.5 * (outputs - target).square().sum(),
+}
+# Root mean square norms of the samples between which training needs no warning. Measured on MNIST at norms 0.1 to 100
+# (docs/networks.md): at 0.1 a ReLU network lost its equilibrium, at 100 tanh lost five points of accuracy.
 _SMALLEST_NORM, _LARGEST_NORM = 0.3, 30.0
-_ROWS_WORDS = ("rows have", "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X)")
-_IMAGE_WORDS = (
-    "images have at their positions",
-    "mean = X.mean(axis=0); scale = np.sqrt(np.mean(np.sum((X - mean)**2, axis=1))); X = (X - mean)/scale",
-)
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,11 @@ class FitSettings:
         as_count(self.batch_size, "batch_size")
         as_count(self.seed, "seed", least=0)
 
-    def identity(self) -> dict[str, Any]:
-        """What a checkpoint must agree with; more epochs continue the same training."""
+    def identity(self) -> State:
+        """The settings that a checkpoint must agree with; more epochs continue the same training."""
         return {
             "optimizer": self.optimizer,
-            "lr": None if self.lr is None else float(self.lr),  # without one, the same default again
+            "lr": None if self.lr is None else float(self.lr),
             "batch_size": int(self.batch_size),
             "loss": self.loss,
             "seed": int(self.seed),
@@ -85,30 +88,29 @@ def fit(
 ) -> History:
     """Train a network in place.
 
-    Rows should have norms of about 1 (`notsodeep.data.Preprocessing`), images at their positions, where theory and
-    learning rates are at home: a root mean square norm below 0.3 or above 30 is a warning that names the remedy.
+    Samples should have norms of about 1 (`notsodeep.data.Preprocessing`), images at each position: a root mean square
+    norm below 0.3 or above 30 raises a warning that names the remedy.
 
-    A module made with train="readout" has its features computed once and kept (width × samples numbers); then only
-    the readout is trained, by its gradient in closed form. After each step `module.project()` keeps a contractive
-    DEQ well-posed.
+    A module built with train="readout" has its features computed once and kept (width × samples numbers); then only
+    the readout is trained. After each step `module.project()` keeps a contractive DEQ well-posed.
 
     Args:
-        module: a `DEQNet`, an `ExplicitNet`, or one of their kind for images.
+        module: a `DEQNet`, an `ExplicitNet`, or their convolutional counterparts.
         train: (X, y): samples in rows, or images, and class labels 0, 1, …; or real targets, (n,) or (n, outputs), for
             the squared loss, which takes labels as one-hot rows.
         test: (X, y) on which the network is evaluated after each epoch.
         optimizer: "sgd", "momentum" (0.9), "adam", or "gd": one exact full-batch step per epoch.
         lr: learning rate; if not given, from the largest eigenvalue of the kernel, or for "adam" from the width: 1e-3
             at 256 (`default_lr`).
-        epochs: passes over the training samples, counted from the beginning, with a checkpoint too.
+        epochs: passes over the training samples, including those of a checkpoint.
         batch_size: samples per step; for "gd" it only bounds memory.
         loss: "cross_entropy", or "squared": half the squared distance. Both are means over samples.
-        seed: of the shuffling.
-        features: (features of train, features of test or None) for a readout module, as `compute_features` gives
-            them, so that several trainings can share them. X is not looked at then and may be None.
-        checkpoint: file that holds the training after each epoch.
-        resume: continue from the checkpoint if it is there, bit for bit as if there had been no interruption;
-            with False the file is replaced.
+        seed: random seed of the shuffling.
+        features: (features of train, features of test or None) for a readout module, as `compute_features` returns
+            them, so that several trainings can share them. X is ignored then and may be None.
+        checkpoint: file in which the training is saved after each epoch.
+        resume: if the checkpoint exists, continue from it, bit for bit as without an interruption; with False it is
+            replaced.
         progress: True for a bar on stderr, or a function to report to (see `notsodeep.progress`).
 
     Returns:
@@ -116,7 +118,8 @@ def fit(
         the reason in `stopped`, and the module as it was after the last good epoch.
 
     Raises:
-        InputError: before any work, for input that cannot be used or a checkpoint of another training.
+        InputError: before any work, for input that cannot be used, or a checkpoint that is damaged or of another
+            training.
         ConvergenceError: if the features of a readout module cannot be computed.
     """
     settings = FitSettings(optimizer, lr, epochs, batch_size, loss, seed)
@@ -126,109 +129,118 @@ def fit(
     file = None if path is None else CheckpointFile(path, module, data, settings.identity())
     start = file.load(epochs) if file is not None and resume else None
     with reported(progress, "training") as report:
-        return _Training(module, data, settings, start).run(file, report)
+        return _Training(module, data, settings, report, start).run(file)
 
 
 def _warn_of_scale(data: TrainingData, module: Net) -> None:
-    """Say so where the rows are so small or so large that networks of this kind train badly.
-
-    Measured on MNIST at norms 0.1, 1, 3, 10, 30 and 100 (docs/networks.md): at 0.1 a ReLU network lost its equilibrium,
-    at 100 tanh lost five points of accuracy. The bounds are round numbers between; the loss above 3 is gradual.
-    """
+    """Warn where the samples are so small or so large that networks of this kind train badly."""
     if data.has_features:
         return
-    # Of images at their positions.
+    # Images are measured at each position.
     norm = float(data.train.inputs.double().square().sum(dim=1).mean().sqrt())
     if norm and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
-        what, remedy = _ROWS_WORDS if not module.takes_images else _IMAGE_WORDS
+        kind, remedy = (
+            "The training samples",
+            "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X)",
+        )
+        if module.takes_images:
+            kind, remedy = "At each position the training images", f"X = X/{norm:.3g}"
         warnings.warn(
-            f"The training {what} a root mean square norm of {norm:.3g}; networks of this kind train well between "
-            f"{_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: {remedy}, and the same for the test part.",
+            f"{kind} have a root mean square norm of {norm:.3g}; networks of this kind train well between "
+            f"{_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: {remedy}, and the same for the test samples.",
             UserWarning,
             stacklevel=3,
         )
 
 
-class _ContractionMonitor:
-    """Measures the contraction of a network after each epoch, and warns once when it is no longer below one.
+@dataclass
+class _Sums:
+    """Loss and correct answers summed over samples; tensors, so that the device is not synchronised at each batch."""
 
-    Args:
-        module: the network.
-        known: its contraction, if it was measured before; while the readout alone is trained, it stays the same.
-    """
+    loss: Tensor
+    correct: Tensor
+    count: int = 0
+    has_classes: bool = False
 
-    def __init__(self, module: Net, known: float | None) -> None:
-        self._module, self._known, self._warned = module, known, False
+    def add(self, loss: Tensor, outputs: Tensor, labels: Tensor | None) -> None:
+        """Add one batch."""
+        self.loss += loss
+        self.count += len(outputs)
+        if labels is not None:
+            self.has_classes = True
+            self.correct += (outputs.argmax(dim=1) == labels).sum()
 
-    def after_epoch(self, epoch: int) -> float | None:
-        """The contraction after this epoch; a warning, since the solver may still find equilibria above one."""
-        if self._known is None or self._module.train_mode == "all":
-            self._known = self._module.contraction()
-            if self._known is not None and self._known >= 1.0 and not self._warned:
-                self._warned = True
-                warnings.warn(
-                    f"After epoch {epoch} the equilibrium map need not contract: its Lipschitz bound is "
-                    f"{self._known:.3f}. Training goes on as long as the solver converges; contractive=True keeps it "
-                    "below one.",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
-        return self._known
+    @property
+    def mean_loss(self) -> float:
+        return float(self.loss) / self.count
+
+    @property
+    def accuracy(self) -> float | None:
+        return float(self.correct) / self.count if self.has_classes else None
 
 
 class _Diverged(Exception):
-    """The reason why training cannot go on."""
+    """The reason why training cannot continue."""
 
 
 class _Training:
-    """One run of `fit`, from the initial weights or from a checkpoint."""
+    """One run of `fit`, from the initial weights or from a checkpoint.
+
+    A readout module is trained on features that are computed here, once.
+    """
 
     def __init__(
-        self, module: Net, data: TrainingData, settings: FitSettings, start: FitCheckpoint | None
+        self, module: Net, data: TrainingData, settings: FitSettings, report: Report, start: State | None
     ) -> None:
-        self.module, self.settings, self.device = module, settings, module.readout.device
+        self.module, self.settings, self.report = module, settings, report
+        self.device, self.loss = module.readout.device, LOSSES[settings.loss]
         if start is not None:
-            module.load_state_dict(start.module)
-        # What a network keeps from earlier batches must not show: see `_epoch`.
+            module.load_state_dict(start["module"])
+        # What a network keeps from earlier calls must not influence the result.
         module.clear_cache()
-        began = synchronised_time(self.device)
-        self.objective: Objective = objective_of(module, data, settings.loss)
-        computed = module.train_mode == "readout" and not data.has_features
-        self.feature_seconds = synchronised_time(self.device) - began if computed else None
-        self.parameters = [weights for weights in module.parameters() if weights.requires_grad]
+        self.trains_all = module.train_mode == "all"
+        self.outputs: Callable[[Tensor], Tensor] = module if self.trains_all else module.outputs
+        self.log, self.feature_seconds, parts = SolverLog(), None, data.parts
+        if not self.trains_all and not data.has_features:
+            began = synchronised_time(self.device)
+            parts = [
+                replace(part, inputs=compute_features(module, part.inputs, log=self.log)) for part in parts
+            ]
+            self.feature_seconds = synchronised_time(self.device) - began
+        self.train: Samples = parts[0]
+        self.test: Samples | None = parts[1] if data.test else None
         self.generator = torch.Generator().manual_seed(settings.seed)
-        self.rows: list[Epoch] = []
-        rest = (settings.optimizer, settings.loss, settings.batch_size)
-        inputs = self.objective.train.inputs
-        self.lr = settings.lr or (1.0 if start is not None else default_lr(module, inputs, *rest))
+        # The default belongs to the initial weights.
+        self.lr = settings.lr or (
+            default_lr(module, self.train.inputs, settings.optimizer, settings.loss, settings.batch_size)
+            if start is None
+            else start["lr"]
+        )
+        self.parameters = [weights for weights in module.parameters() if weights.requires_grad]
         self.optimizer = _optimizer(settings.optimizer, self.lr, module)
+        self.rows: list[Epoch] = []
+        self.contraction: float | None = None
         if start is not None:
-            self._resume(start)
+            self.optimizer.load_state_dict(start["optimizer"])
+            self.generator.set_state(start["generator"].cpu())
+            self.rows = [Epoch(**row) for row in start["rows"]]
+            self.contraction = self.rows[-1].contraction
         self.resumed = len(self.rows)
-        self.monitor = _ContractionMonitor(module, self.rows[-1].contraction if self.rows else None)
 
-    def _resume(self, start: FitCheckpoint) -> None:
-        """Optimiser, generator and finished epochs as the checkpoint left them."""
-        self.optimizer.load_state_dict(start.optimizer)
-        first = self.optimizer.param_groups[0]
-        self.lr = first.get("kernel_lr", first["lr"])
-        self.generator.set_state(start.generator.cpu())
-        self.rows = [Epoch(**row) for row in start.rows]
-
-    def run(self, file: CheckpointFile | None, report: Report) -> History:
+    def run(self, file: CheckpointFile | None) -> History:
         """Train to the last epoch, or until training diverges."""
         good, stopped = self._copy_of_state(), None
         try:
             while len(self.rows) < self.settings.epochs:
-                self.rows.append(self._epoch(report))
+                self.rows.append(self._epoch())
                 if file is not None:
-                    file.save(self.optimizer, self.generator, self.rows)
+                    file.save(self.optimizer, self.generator, self.lr, self.rows)
                 good = self._copy_of_state()
         except (_Diverged, ConvergenceError) as reason:
             stopped = f"epoch {len(self.rows) + 1}: {reason}"
             self.module.load_state_dict(good)
         except BaseException:
-            # Interrupted in the middle of an epoch: leave a state that the checkpoint knows.
+            # Interrupted in the middle of an epoch: the module is left in a state from which `fit` can resume.
             self.module.load_state_dict(good)
             raise
         return History(tuple(self.rows), self.lr, stopped, self.feature_seconds, self.resumed)
@@ -236,61 +248,95 @@ class _Training:
     def _copy_of_state(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
 
-    def _epoch(self, report: Report) -> Epoch:
-        # An epoch depends on the weights it starts from alone. Otherwise the second half of a training would differ in
-        # its last bits with whether there was a first.
+    def _epoch(self) -> Epoch:
+        # An epoch depends only on the weights it starts from, so that a resumed training agrees to the last bit.
         self.module.clear_cache()
-        self.objective.start_epoch()
-        tally, began = Tally.empty(self.module), synchronised_time(self.device)
-        for step in self._steps():
-            self._step(step, tally, report)
-        self._refuse_nonfinite([tally.loss], "the loss is")
+        if self.trains_all:
+            self.log = SolverLog()
+        sums, began = self._no_samples(), synchronised_time(self.device)
+        count, full = len(self.train), self.settings.optimizer == "gd"
+        order = torch.arange(count) if full else torch.randperm(count, generator=self.generator)
+        batches = list(order.to(self.device).split(self.settings.batch_size))  # type: ignore[no-untyped-call]
+        for step in [batches] if full else [[rows] for rows in batches]:
+            self._step(step, sums)
+        self._refuse_nonfinite([sums.loss], "the loss is")
         seconds = synchronised_time(self.device) - began
         # The last step of an epoch has no loss after it that would show this.
         self._refuse_nonfinite(self.parameters, "weights are")
-        tested, log = self.objective.evaluate(), self.objective.log
+        tested = self._evaluate()
         return Epoch(
             epoch=len(self.rows) + 1,
-            loss=tally.mean_loss,
-            accuracy=tally.accuracy,
+            loss=sums.mean_loss,
+            accuracy=sums.accuracy,
             test_loss=None if tested is None else tested.mean_loss,
             test_accuracy=None if tested is None else tested.accuracy,
             seconds=seconds,
-            forward_steps=log.forward_steps,
-            adjoint_steps=log.adjoint_steps,
-            residual=log.residual,
-            contraction=self.monitor.after_epoch(len(self.rows) + 1),
+            forward_steps=self.log.forward_steps,
+            adjoint_steps=self.log.adjoint_steps,
+            residual=self.log.residual,
+            contraction=self._measure_contraction(),
         )
 
-    def _steps(self) -> Iterator[list[Tensor]]:
-        """The batches of each step: one, or for full-batch descent all of them."""
-        count, full = len(self.objective.train), self.settings.optimizer == "gd"
-        order = torch.arange(count) if full else torch.randperm(count, generator=self.generator)
-        batches = list(order.to(self.device).split(self.settings.batch_size))  # type: ignore[no-untyped-call]
-        yield from [batches] if full else ([rows] for rows in batches)
+    def _no_samples(self) -> _Sums:
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        return _Sums(zero, zero.clone())
 
-    def _step(self, batches: list[Tensor], tally: Tally, report: Report) -> None:
-        count, trains_all = len(self.objective.train), self.module.train_mode == "all"
+    def _step(self, batches: list[Tensor], sums: _Sums) -> None:
+        """One step of the optimiser; for full-batch descent the gradients of all batches are added up."""
         weight = 1.0 / sum(len(rows) for rows in batches)
         self.optimizer.zero_grad()
         for rows in batches:
-            self.objective.add_gradient(rows, weight, tally)
-            if trains_all:
-                self._refuse_nonfinite([tally.loss], "the loss is")
-            done, total = len(self.rows) * count + tally.count, self.settings.epochs * count
-            report(done, total, lambda: self._news(tally))
+            outputs = self.outputs(self.train.inputs.index_select(0, rows))
+            value = self.loss(outputs, self.train.target.index_select(0, rows))
+            sums.add(value.detach(), outputs.detach(), self.train.labels_of(rows))
+            if self.trains_all:
+                self.log.add_forward(self.module.last_solve)
+                # A loss that is not finite has no gradient to solve for.
+                self._refuse_nonfinite([sums.loss], "the loss is")
+            torch.autograd.backward(weight * value)
+            if self.trains_all:
+                self.log.add_adjoint(self.module.last_adjoint)
+            done, total = (
+                len(self.rows) * len(self.train) + sums.count,
+                self.settings.epochs * len(self.train),
+            )
+            self.report(done, total, lambda: self._message(sums))
         self.optimizer.step()
-        if trains_all:
+        if self.trains_all:
             self.module.project()
+
+    @torch.no_grad()
+    def _evaluate(self) -> _Sums | None:
+        if self.test is None:
+            return None
+        sums = self._no_samples()
+        for batch in self.test.batches(evaluation_rows(self.module)):
+            outputs = self.outputs(batch.inputs)
+            sums.add(self.loss(outputs, batch.target), outputs, batch.labels)
+        return sums
+
+    def _measure_contraction(self) -> float | None:
+        """The contraction after an epoch; warns when it reaches 1, where the solver may still find equilibria."""
+        before = self.contraction
+        if before is None or self.trains_all:
+            self.contraction = self.module.contraction()
+            if self.contraction is not None and self.contraction >= 1.0 > (before or 0.0):
+                warnings.warn(
+                    f"After epoch {len(self.rows) + 1} the equilibrium map need not contract: its Lipschitz bound "
+                    f"is {self.contraction:.3f}. Training continues while the solver converges; contractive=True "
+                    "keeps it below one.",
+                    RuntimeWarning,
+                    stacklevel=5,
+                )
+        return self.contraction
 
     def _refuse_nonfinite(self, values: list[Any], what: str) -> None:
         if not all(bool(torch.isfinite(value).all()) for value in values):
             raise _Diverged(f"{what} not finite. Lower the learning rate (lr = {self.lr:g}).")
 
-    def _news(self, tally: Tally) -> str:
+    def _message(self, sums: _Sums) -> str:
         last = self.rows[-1].test_accuracy if self.rows else None
-        steps = self.objective.log.forward_steps
-        now = Epoch(0, tally.mean_loss, tally.accuracy, None, last, 0.0, steps)
+        now = Epoch(0, sums.mean_loss, sums.accuracy, None, last, 0.0, self.log.forward_steps)
         return f"epoch {len(self.rows) + 1}/{self.settings.epochs}: {now}"
 
 
@@ -300,3 +346,6 @@ def _optimizer(name: str, lr: float, module: Net) -> torch.optim.Optimizer:
     return torch.optim.SGD(
         module.parameter_groups(lr), lr=lr, momentum=MOMENTUM if name == "momentum" else 0.0
     )
+
+
+__all__ = ["LOSSES", "FitSettings", "fit"]

@@ -32,8 +32,8 @@ _CENTRED = 0.02
 
 
 @dataclass(frozen=True, repr=False)
-class Evidence(Shown):
-    """How good the twin is on these data and on this machine.
+class TwinEvidence(Shown):
+    """Kernel error of the twin on these samples, and its speed on this machine.
 
     Attributes:
         kernel: which kernel was matched, "ck", "ntk" or "ntk_paper" ("both" is measured on the tangent kernel).
@@ -63,7 +63,7 @@ class Evidence(Shown):
 
     @property
     def plain_distance(self) -> float:
-        """The same of the deepest plain network that was compared: as deep as the twin, unless told otherwise."""
+        """The same of the deepest plain network that was compared: as deep as the twin by default."""
         return self.distances.plain[max(self.distances.plain)].relative
 
     @property
@@ -74,11 +74,11 @@ class Evidence(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Twin(Shown):
-    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by item: 0, 1."""
+    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by index 0, 1."""
 
     network: FeedforwardNet
     design: Design
-    evidence: Evidence | None
+    evidence: TwinEvidence | None
 
     def __iter__(self) -> Iterator[FeedforwardNet | Design]:
         return iter((self.network, self.design))
@@ -113,10 +113,10 @@ def explicit_twin(
     evidence: bool = True,
     designed: Design | None = None,
 ) -> Twin:
-    """The explicit network with the same kernel, the same width and the same training mode as a DEQ.
+    """Build the explicit network with the same kernel, width and training mode as a DEQ.
 
     τ0 is the root mean square norm of the rows of X, of images at their positions.  The match is one of random
-    networks: the twin is freshly drawn, whatever the weights of `net` have become by training.
+    networks: the twin has new random weights, which do not depend on those of `net`.
 
     Args:
         net: the network to replace, a `DEQNet` or a `ConvDEQNet`.
@@ -132,18 +132,18 @@ def explicit_twin(
         samples: rows or images on which the exact kernels are compared; if not given, 500 rows or 20 images.
         batch: rows or images on which the two are timed; if not given, 256 rows or 32 images.
         evidence: measure distance and speed; a second or two, of images some more.
-        designed: a design that `design` has made for this model; then kernel, family and layers are not used.
+        designed: a result of `design` for this model; then kernel, family and layers are ignored.
     """
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"explicit_twin takes a DEQNet or a ConvDEQNet, not {type(net).__name__}.")
     spec, rows = net.spec, net.spec.check_samples(X)
     net.check_shape(rows.shape)
     tau0 = root_mean_square(spec.squared_norms(rows))
-    found = designed or _designed(net, rows, tau0, kernel, family, layers)
-    twin = net.counterpart(found.network, seed=seed)
+    result = designed or _designed(net, rows, tau0, kernel, family, layers)
+    twin = net.counterpart(result.network, seed=seed)
     if not evidence:
-        return Twin(twin, found, None)
-    return Twin(twin, found, evidence_of(net, twin, found, rows, samples=samples, batch=batch))
+        return Twin(twin, result, None)
+    return Twin(twin, result, evidence_of(net, twin, result, rows, samples=samples, batch=batch))
 
 
 def _designed(
@@ -155,40 +155,40 @@ def _designed(
     layers: int | None,
 ) -> Design:
     """The design of the twin, judged on the rows where its family asks for them."""
-    spec, wanted = net.spec, kernel or ("ck" if net.train_mode == "readout" else "ntk")
+    spec, kernel = net.spec, kernel or ("ck" if net.train_mode == "readout" else "ntk")
     chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
     if family == "auto" and (not centred or net.spec.bias2):
         chosen = "injected"
     injected = chosen == "injected" or isinstance(chosen, InjectedFamily)
-    judged = net.takes_images or injected or (chosen == "auto" and wanted != "ntk_paper")
-    found = design(spec, tau0, wanted, chosen, layers=layers, X=rows if judged else None)
-    if found.misfit is None and not centred:
+    judged = net.takes_images or injected or (chosen == "auto" and kernel != "ntk_paper")
+    result = design(spec, tau0, kernel, chosen, layers=layers, X=rows if judged else None)
+    if result.misfit is None and not centred:
         _warn_not_centred(spec, tau0)
-    return found
+    return result
 
 
 def evidence_of(
     net: EquilibriumNet,
     twin: FeedforwardNet,
-    found: Design,
+    designed: Design,
     rows: Array,
     *,
     samples: int | None = None,
     batch: int | None = None,
     depths: Sequence[int] | None = None,
-) -> Evidence:
-    """How good a twin is on samples; `depths` are the numbers of plain layers that it is compared with."""
+) -> TwinEvidence:
+    """Measure kernel error and speed of a twin; `depths` are the numbers of plain layers that it is compared with."""
     most, timed = (_IMAGES, _IMAGE_BATCH) if net.takes_images else (_ROWS, _ROW_BATCH)
     # The samples that are compared are the same for every twin.
     generator = np.random.default_rng(0)
     sample = rows[generator.permutation(len(rows))[: samples or most]]
     block = torch.tensor(rows[: batch or timed], dtype=net.readout.dtype, device=net.readout.device)
-    kernel = "ntk" if found.kernel == "both" else found.kernel
+    kernel = "ntk" if designed.kernel == "both" else designed.kernel
     forward, training = speed_ratios(net, twin, block)
-    return Evidence(
+    return TwinEvidence(
         kernel,
-        # Of the network as it is: `found` is about the centred model.
-        twin_distances(replace(found, model=net.spec), sample, kernel, depths=depths),
+        # Of the network itself: the design is that of the centred model.
+        twin_distances(replace(designed, model=net.spec), sample, kernel, depths=depths),
         forward,
         training,
         len(block),
@@ -240,12 +240,12 @@ def _mean_and_size(spec: DEQ | ConvDEQ, tau0: float) -> tuple[float, float]:
 def _warn_not_centred(spec: DEQ | ConvDEQ, tau0: float) -> None:
     mean, _ = _mean_and_size(spec, tau0)
     warnings.warn(
-        f"The activation {spec.activation} has mean {mean:.3g} on these data, and this family is about mean zero: "
-        f"the twin is that of the centred model, and far from this one. Use family='injected', or build the network "
-        f"from spec.centred({tau0:.4g}).",
+        f"The activation {spec.activation} has mean {mean:.3g} on these data, and this family assumes mean zero: the "
+        f"twin is that of the centred model, and far from this one. Use family='injected', or build the network from "
+        f"spec.centred({tau0:.4g}).",
         RuntimeWarning,
         stacklevel=3,
     )
 
 
-__all__ = ["Evidence", "Twin", "explicit_twin"]
+__all__ = ["Twin", "TwinEvidence", "explicit_twin"]

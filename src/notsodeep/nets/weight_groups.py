@@ -1,4 +1,4 @@
-"""Weights with the factors of their gradients, from which tangent kernels at finite width are made.
+"""Weights with the factors of their gradients, from which tangent kernels at finite width are computed.
 
 The gradient of an output in a weight matrix is an outer product for every sample: inner products of gradients are
 products of inner products, and no gradient is ever formed.  In filters it is a sum of outer products over positions; it
@@ -30,7 +30,7 @@ class WeightGroup:
     Attributes:
         signal: what the weights multiply, (rows, fan_in).
         back: the derivative of every output in what the weights produce, (outputs, rows, width); None for the readout.
-        rate: the square of the factor that stands outside of the weights.
+        rate: the square of the factor that multiplies the weights.
     """
 
     signal: Tensor
@@ -74,7 +74,7 @@ class FilterGroup(WeightGroup):
         rows = max(len(self.signal), len(other.signal))
         largest = max(self.back.shape[2] // count, count) * self.geometry.taps * rows
         step = max(1, _MOST_NUMBERS // largest) * count
-        found = self.signal.new_zeros(len(self.signal), len(other.signal))
+        products = self.signal.new_zeros(len(self.signal), len(other.signal))
         for start in range(0, channels, step):
             part = slice(start, start + step)
             seen = [patches(group.signal[:, part], self.geometry) for group in (self, other)]
@@ -83,8 +83,8 @@ class FilterGroup(WeightGroup):
                     (back[k].reshape(len(patch), -1, count) @ patch.mT).flatten(1)
                     for back, patch in zip((self.back, other.back), seen, strict=True)
                 )
-                found += one @ two.mT
-        return found / outputs
+                products += one @ two.mT
+        return products / outputs
 
 
 __all__ = ["FilterGroup", "WeightGroup"]

@@ -13,8 +13,7 @@ from notsodeep.errors import InputError
 from notsodeep.memory import RESERVE, budget, in_words
 from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.models.tiling import TILE
-from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.kernel_jobs import Job
+from notsodeep.scale.kernel_jobs import Cell, Grid, Job
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import Array
 

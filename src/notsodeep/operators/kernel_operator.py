@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,17 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.equivalents.operators import StructuredOperator
+from notsodeep.equivalents.equivalent import equivalent
+from notsodeep.equivalents.operators import StructuredOperator, low_rank
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
 from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
 from notsodeep.linalg.conjugate_gradients import (
+    LinearSolution,
+    LowRankInverse,
     Nystrom,
     Preconditioner,
-    Solution,
     Unpreconditioned,
     conjugate_gradients,
 )
+from notsodeep.linalg.low_rank import leading_part
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
@@ -33,12 +35,10 @@ from notsodeep.operators.block_sources import (
     stored_blocks,
     sweep,
 )
-from notsodeep.operators.spectral_measure import SpectralMeasure, spectral_measure
-from notsodeep.operators.streamed_equivalent import StreamedEquivalent
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, choose_block, make_job
-from notsodeep.scale.sample_sources import rows_of, survey
+from notsodeep.scale.sample_sources import plain_rows, survey
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import Array, as_right_sides, one_of
 
@@ -96,13 +96,11 @@ class KernelOperator(SymmetricOperator):
         one_of(storage, STORAGES, "storage")
         if client is not None and out is None:
             raise InputError("A cluster computes a kernel that is kept: give out='G.zarr' as well.")
-        with ExitStack() as stack:
-            rows = stack.enter_context(rows_of(X, out=None if out is None else Path(out)))
-            if out is not None:
-                options = ComputeOptions(out, client, max_memory, storage, block, progress)
-                (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
-            samples = survey(rows, specified)
-            resources = stack.pop_all()
+        rows = plain_rows(X)
+        if out is not None:
+            options = ComputeOptions(out, client, max_memory, storage, block, progress)
+            (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
+        samples = survey(rows, specified)
         spare, p = budget(max_memory), samples.size
         # One block is computed while another is used.
         share = int((1.0 - KEPT) * spare) // 2
@@ -113,10 +111,7 @@ class KernelOperator(SymmetricOperator):
             blocks = stored_blocks(stored, max_memory)
         else:
             blocks = KeptBlocks(ComputedBlocks(job), int(KEPT * (spare - 2 * block_bytes(size, p, storage))))
-        made = cls(blocks, job, progress=progress)
-        # A temporary file of the samples goes when the operator does.
-        made._resources = resources
-        return made
+        return cls(blocks, job, progress=progress)
 
     @classmethod
     def stored(
@@ -127,8 +122,8 @@ class KernelOperator(SymmetricOperator):
         progress: bool | Report = False,
     ) -> KernelOperator:
         """The operator of a kernel on disk."""
-        found = kernel if isinstance(kernel, StoredKernel) else StoredKernel(kernel)
-        return cls(stored_blocks(found, max_memory), progress=progress)
+        store = kernel if isinstance(kernel, StoredKernel) else StoredKernel(kernel)
+        return cls(stored_blocks(store, max_memory), progress=progress)
 
     # --- products -----------------------------------------------------------------------------------------
 
@@ -178,16 +173,8 @@ class KernelOperator(SymmetricOperator):
             seed: seed of the random start.
         """
         if not 1 <= k <= self.n:
-            raise InputError(f"k = {k} eigenvalues were asked of a {self.n} × {self.n} operator.")
+            raise InputError(f"k = {k} eigenvalues were requested from a {self.n} × {self.n} operator.")
         return leading_eigenpairs(self, k, tolerance=tolerance, max_sweeps=max_sweeps, seed=seed)
-
-    def density(self, *, probes: int = 8, steps: int = 40, seed: int = 0) -> SpectralMeasure:
-        """The distribution of all eigenvalues by stochastic Lanczos quadrature: `steps` sweeps of `probes` columns.
-
-        `.smoothed(grid, width)`, `.cdf(x)` and `.histogram(edges)` show it; `.trace(np.log)` and the like are estimates
-        of traces of functions of the matrix.
-        """
-        return spectral_measure(self, probes, steps, seed)
 
     # --- linear systems -----------------------------------------------------------------------------------
 
@@ -196,19 +183,19 @@ class KernelOperator(SymmetricOperator):
         b: ArrayLike,
         ridge: float,
         *,
-        preconditioner: str | StructuredOperator | StreamedEquivalent | None = "equivalent",
+        preconditioner: str | StructuredOperator | None = "equivalent",
         tolerance: float = 1e-6,
         max_iterations: int = 1000,
         rank: int | None = None,
         seed: int = 0,
-    ) -> Solution:
-        """Give x with (K + ridge·I) x = b, for one right side (n,) or several (n, m), by conjugate gradients.
+    ) -> LinearSolution:
+        """Solve (K + ridge·I) x = b by conjugate gradients, for one right side (n,) or several (n, m).
 
         Args:
             b: right side or sides; all share each sweep.
             ridge: a positive number.
             preconditioner: "equivalent", the high-dimensional equivalent of the kernel in its refined form, (5.2);
-                "nystrom", from `rank` random columns; None; or an equivalent of one's own.
+                "nystrom", from `rank` random columns; None; or an equivalent that you made yourself.
             tolerance: relative residual to reach, of every right side, computed from x at the end.
             max_iterations: sweeps allowed.
             rank: columns of Nyström's approximation, 500 if not given; for the equivalent, the number of eigenvectors
@@ -221,48 +208,66 @@ class KernelOperator(SymmetricOperator):
         right = as_right_sides(b, self.n)
         if not (np.isfinite(ridge) and ridge > 0):
             raise InputError(f"ridge must be positive, got {ridge}: a kernel is often singular to rounding.")
-        found = conjugate_gradients(
+        solution = conjugate_gradients(
             lambda block: self._matmat(block) + ridge * block,
             right.reshape(self.n, -1),
             _preconditioner(self, preconditioner, float(ridge), rank=rank, seed=seed),
             tolerance=tolerance,
             max_iterations=max_iterations,
         )
-        return replace(found, x=found.x.reshape(right.shape))
+        return replace(solution, x=solution.x.reshape(right.shape))
 
-    def equivalent(self, rank: int = 0, seed: int = 0) -> StreamedEquivalent:
-        """The high-dimensional equivalent of this kernel as a preconditioner: refined, first order, few columns.
+    def equivalent(self, rank: int = 0, seed: int = 0) -> StructuredOperator:
+        """The high-dimensional equivalent of this kernel in its refined form of first order, (5.2).
 
-        With `rank`, so many eigenvectors of what it misses are added to it, by two sweeps over the kernel. O(n) memory
-        beside the samples.
+        It holds the samples in memory. With `rank`, that many leading eigenvectors of the difference between the kernel
+        and the equivalent are added, by two sweeps over the kernel.
         """
         if self.job is None:
             raise InputError(
-                "This operator has no samples to make an equivalent from: make it with KernelOperator.of(model, X, "
-                "out=…), which reads the same store, give an equivalent of your own, or use preconditioner='nystrom'."
+                "This operator has no samples to make an equivalent from. Create it with KernelOperator.of(model, X, "
+                "out=…), which reads the same store, pass an equivalent, or use preconditioner='nystrom'."
             )
         job = self.job
-        first = StreamedEquivalent.refined(
-            job.model, job.left, job.kernels[0], around="mean", tolerance=_SEPARATION
+        rows = job.left.rows.read(slice(0, self.n))
+        first = equivalent(
+            job.model,
+            rows,
+            kernel=job.kernels[0],
+            form="refined",
+            order=1,
+            around="mean",
+            tolerance=_SEPARATION,
         )
-        return first if rank == 0 else first.corrected(self, rank, seed)
+        if rank == 0:
+            return first
+        values, basis = leading_part(
+            lambda block: self @ block - first @ block, self.n, rank, seed=seed, passes=1
+        )
+        # What the eigenvectors put on the diagonal is subtracted: the diagonal is exact already.
+        terms = [*first.terms, low_rank(basis, np.diag(values))]
+        return StructuredOperator(first.own_diagonal - basis**2 @ values, terms)
 
 
 def _preconditioner(
-    kernel: KernelOperator, wanted: Any, ridge: float, *, rank: int | None, seed: int
+    kernel: KernelOperator, choice: Any, ridge: float, *, rank: int | None, seed: int
 ) -> Preconditioner:
     """The preconditioner of kernel + ridge·I; see `KernelOperator.solve` for the arguments."""
-    if wanted is None:
+    if choice is None:
         return Unpreconditioned()
-    if isinstance(wanted, StructuredOperator):
-        wanted = StreamedEquivalent.of(wanted)
-    if isinstance(wanted, StreamedEquivalent):
-        if wanted.shape != kernel.shape:
-            raise InputError(f"The preconditioner is {wanted.shape}, the kernel {kernel.shape}.")
-        return wanted.inverse(ridge)
-    one_of(wanted, ("equivalent", "nystrom"), "preconditioner")
-    if wanted == "equivalent":
-        return kernel.equivalent(_ADDED_EIGENVECTORS if rank is None else rank, seed).inverse(ridge)
-    count = min(_NYSTROM_COLUMNS if rank is None else rank, kernel.n)
-    chosen = np.sort(np.random.default_rng(seed).choice(kernel.n, count, replace=False))
-    return Nystrom(kernel.columns(chosen), chosen, ridge)
+    if not isinstance(choice, StructuredOperator):
+        one_of(choice, ("equivalent", "nystrom"), "preconditioner")
+    if choice == "nystrom":
+        count = min(_NYSTROM_COLUMNS if rank is None else rank, kernel.n)
+        chosen = np.sort(np.random.default_rng(seed).choice(kernel.n, count, replace=False))
+        return Nystrom(kernel.columns(chosen), chosen, ridge)
+    if choice == "equivalent":
+        choice = kernel.equivalent(_ADDED_EIGENVECTORS if rank is None else rank, seed)
+    if choice.shape != kernel.shape:
+        raise InputError(f"The preconditioner has shape {choice.shape}, the kernel {kernel.shape}.")
+    if choice.dense is not None:
+        raise InputError(
+            "A preconditioner with exact entrywise powers is n × n. Use square='mixture' or 'sketch'."
+        )
+    columns, core = choice.factor
+    return LowRankInverse(choice.own_diagonal, columns, core, ridge)

@@ -1,4 +1,4 @@
-"""Kernels block by block, beyond memory and beyond one machine; dask and zarr are loaded when they are needed."""
+"""Kernels computed block by block, on disk and on clusters; dask and zarr are imported when first needed."""
 
 from notsodeep.scale.sample_sources import open_rows
 from notsodeep.scale.stored import StoredKernel, open_kernel

@@ -2,8 +2,8 @@
 
 The samples go to the workers once, as a path where there is one, and a task is the number of a block. A worker writes
 its block to the store itself and sends back a checksum, so that the network carries the samples and nothing of size n²;
-only where the matrix is wanted in memory do the blocks travel. The journal is written by this process alone: a block
-that two workers have computed, because the first was taken for dead, is noted once.
+blocks are sent only if the matrix is to be in memory. The journal is written by this process alone: a block
+that two workers have computed, because the first was presumed dead, is recorded once.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from notsodeep.extras import needed
 from notsodeep.memory import as_bytes, available_bytes
 from notsodeep.progress import Report
 from notsodeep.results import KernelInfo
-from notsodeep.scale.blocks import Cell
-from notsodeep.scale.kernel_jobs import Job
+from notsodeep.scale.kernel_jobs import Cell, Job
 from notsodeep.scale.sample_sources import ArrayRows, Rows
-from notsodeep.scale.store import BlockArray
-from notsodeep.scale.targets import OnDisk, Target
+from notsodeep.scale.store import BlockArray, OnDisk, Target
 
 # How often samples that were lost with all workers are sent again before a block is finished.
 _ROUNDS = 3
@@ -36,7 +34,7 @@ _WORKER_BASE = 300 * 1000**2
 
 @contextmanager
 def connected(client: Any) -> Iterator[Any]:
-    """A `distributed.Client`, for use in a with statement; a cluster that was started for it ends with it.
+    """Connect a `distributed.Client` during a with statement; a cluster started for it is stopped at the end.
 
     Args:
         client: a client, which is left open; the address of a scheduler; "threads"; or a number of processes.
@@ -52,34 +50,35 @@ def connected(client: Any) -> Iterator[Any]:
         local = {"n_workers": client, "threads_per_worker": 1}
     elif not isinstance(client, str) or "://" not in client:
         raise InputError(
-            f"client = {client!r} is none of: a distributed.Client, the address of a scheduler ('tcp://host:8786'), "
-            "'threads', or a number of processes on this machine."
+            f"client = {client!r} is not valid. Give a distributed.Client, the address of a scheduler "
+            "('tcp://host:8786'), 'threads', or a number of processes on this machine."
         )
     if local is not None:
         with (
             distributed.LocalCluster(dashboard_address=None, **local) as cluster,
-            cluster.get_client() as made,
+            cluster.get_client() as connection,
         ):
-            yield made
+            yield connection
         return
     try:
-        made = distributed.Client(client, timeout=10, set_as_default=False)
+        connection = distributed.Client(client, timeout=10, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise InputError(
             f"No scheduler answers at {client}: {error}. Start one (dask scheduler), or check the address."
         ) from error
-    with made:
-        yield made
+    with connection:
+        yield connection
 
 
 def tasks_and_memory(client: Any, job_bytes: int, max_memory: str | int | None) -> tuple[int, int]:
-    """How many tasks the cluster runs at once, and the bytes for each; every worker holds `job_bytes` of samples."""
+    """Return the number of tasks that run at once, and the bytes for each beside `job_bytes` of samples per worker."""
     try:
         client.wait_for_workers(1, timeout=_SECONDS_FOR_A_WORKER)
         known = list(client.scheduler_info(n_workers=-1)["workers"].values())
     except (OSError, TimeoutError) as error:
         raise InputError(
-            f"The scheduler has no workers, or is gone ({type(error).__name__}). Start some: dask worker <address>."
+            f"The scheduler has no workers, or does not answer ({type(error).__name__}). Start workers: "
+            "dask worker <address>."
         ) from error
     count = sum(worker["nthreads"] for worker in known)
     return count, min(_per_task(worker, len(known), job_bytes, max_memory) for worker in known)
@@ -189,5 +188,5 @@ def _kept(target: Target) -> str:
     done = total - len(target.missing())
     if isinstance(target, OnDisk):
         where = " and ".join(str(store.path) for store in target.stores)
-        return f"{done} of {total} blocks are finished and kept in {where}; the same call goes on there."
+        return f"{done} of {total} blocks are finished and kept in {where}; the same call continues there."
     return f"{done} of {total} blocks were finished; with out='G.zarr' they would have been kept."

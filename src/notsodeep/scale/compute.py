@@ -19,16 +19,15 @@ from notsodeep.progress import Report, reported
 from notsodeep.results import KernelInfo
 from notsodeep.scale.cluster import connected, run_on_cluster, sent_bytes, tasks_and_memory
 from notsodeep.scale.kernel_jobs import STORAGES, Job, choose_block, make_job
-from notsodeep.scale.sample_sources import Rows, is_elsewhere, rows_of, survey
-from notsodeep.scale.store import block_of, open_store
+from notsodeep.scale.sample_sources import Rows, is_zarr, plain_rows, survey
+from notsodeep.scale.store import InMemory, OnDisk, Target, block_of, open_store
 from notsodeep.scale.stored import StoredKernel
-from notsodeep.scale.targets import InMemory, OnDisk, Target
 from notsodeep.validation import one_of
 
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """How kernels are computed and where they go; but for `tolerance` their numbers do not depend on it.
+    """How kernels are computed and where they are stored; only `tolerance` changes the numbers.
 
     The attributes are the arguments of `notsodeep.conjugate_kernel` with the same names.
     """
@@ -45,16 +44,16 @@ class ComputeOptions:
         """Whether the whole kernel is computed at once, from arrays in memory."""
         special = (self.out, self.client, self.max_memory, self.block)
         return all(value is None for value in special) and not (
-            self.storage != "float64" or is_elsewhere(X) or is_elsewhere(Y)
+            self.storage != "float64" or is_zarr(X) or is_zarr(Y)
         )
 
 
 def compute_kernels(
     model: Model, X: Any, Y: Any, kernels: tuple[Kernel, ...], options: ComputeOptions
 ) -> tuple[list[Any], KernelInfo]:
-    """The kernels, each an array or a `StoredKernel`, and their evidence.
+    """Compute kernels, each an array or a `StoredKernel`, and their evidence.
 
-    Arrays in memory go through in one piece; everything else block by block.
+    Arrays in memory are computed in one piece, everything else block by block.
     """
     with reported(options.progress, "kernel") as report:
         if options.in_memory(X, Y):
@@ -78,9 +77,8 @@ def _by_blocks(
     one_of(options.storage, STORAGES, "storage")
     paths = _paths(options.out, kernels)
     with ExitStack() as stack:
-        store, sent = paths[0] if paths else None, options.client is not None
-        left = stack.enter_context(rows_of(X, out=store, sent=sent))
-        right = None if Y is None else stack.enter_context(rows_of(Y, "Y", out=store, sent=sent))
+        store = paths[0] if paths else None
+        left, right = plain_rows(X), None if Y is None else plain_rows(Y, "Y")
         model.check_samples(left.read(slice(0, 1)))
         _check_same_shape(left.shape, None if right is None else right.shape)
         client = None if options.client is None else stack.enter_context(connected(options.client))
@@ -96,8 +94,8 @@ def _by_blocks(
             ]
             _run(job, OnDisk(stores), client, report)
         # Blocks that the run has verified or written itself are not verified once more when they are read.
-        found = [StoredKernel(store.path, store.repaired, store.finished) for store in stores]
-        return list(found), reduce(KernelInfo.merge, (kernel.info for kernel in found))
+        stored = [StoredKernel(store.path, store.repaired, store.finished) for store in stores]
+        return list(stored), reduce(KernelInfo.merge, (kernel.info for kernel in stored))
 
 
 def _paths(out: str | Path | None, kernels: tuple[Kernel, ...]) -> list[Path]:
@@ -128,7 +126,7 @@ def _job(
     store: Path | None,
     client: Any,
 ) -> Job:
-    """The job, with blocks as large as memory allows, or as the store has them."""
+    """Construct the job, with blocks as large as memory allows, or as the store has them."""
     surveyed = survey(left, model), None if right is None else survey(right, model, "Y")
     n, p = left.shape[0], surveyed[0].size
     columns = n if right is None else right.shape[0]
@@ -139,22 +137,22 @@ def _job(
         beside = _beside_output(n, columns, len(kernels), options)
         spare = beside if client is None else spare
     spare //= len(kernels)
-    wanted = options.block
-    if wanted is None and store is not None:
-        wanted = block_of(store)
-    block = choose_block(wanted, spare, max(n, columns), p, options.storage, workers)
+    given = options.block
+    if given is None and store is not None:
+        given = block_of(store)
+    block = choose_block(given, spare, max(n, columns), p, options.storage, workers)
     return make_job(
         model, kernels, *surveyed, block=block, storage=options.storage, tolerance=options.tolerance
     )
 
 
 def _beside_output(n: int, columns: int, kernels: int, options: ComputeOptions) -> int:
-    """Bytes that are left for blocks beside the whole matrices."""
+    """Compute the bytes that are left for blocks beside the whole matrices."""
     spare, size = budget(options.max_memory), kernels * n * columns * np.dtype(options.storage).itemsize
     if size > spare:
         raise InputError(
-            f"The {n} × {columns} kernel takes {in_words(size)}, and {in_words(max(spare, 0))} are free for it. Give "
-            "a folder, out='G.zarr': then it goes to the disk, and n × n is never held."
+            f"The {n} × {columns} kernel takes {in_words(size)}; {in_words(max(spare, 0))} is free. Give a folder, "
+            "out='G.zarr', to keep it on disk."
         )
     return spare - size
 

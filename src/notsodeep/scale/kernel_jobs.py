@@ -1,10 +1,11 @@
-"""A computation as an object that can be sent to a worker: model, kernels, samples, grid of blocks, precision."""
+"""A kernel computation as an object that can be sent to a worker: model, samples, grid of blocks, precision."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,41 +18,81 @@ from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.models.protocol import Model, Samples
 from notsodeep.models.tiling import TILE
 from notsodeep.results import KernelInfo
-from notsodeep.scale.blocks import Cell, Grid
 from notsodeep.scale.sample_sources import SurveyedRows, anchors
 from notsodeep.validation import Array, as_count
 
-Storage = Literal["float32", "float64"]
-STORAGES: tuple[str, ...] = get_args(Storage)
-
-# Version of the description of a run. In format 1 two different models could have the same one.
+# The place of a block: its row and its column in the grid of blocks.
+Cell = tuple[int, int]
+STORAGES = ("float32", "float64")
+# Version of the description of a run.
 FORMAT = 2
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
 # Tables of Mehler coefficients: up to 1024 terms for each sample where some pairs are nearly parallel, five copies
-# while they are made.
+# while they are computed.
 _TABLE_BYTES = 40_000
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The division of an n × m matrix into blocks; of a symmetric one only those on and below the diagonal."""
+
+    rows: int  # n
+    columns: int  # m
+    block: int  # rows and columns of a block; those at the end are smaller
+    symmetric: bool  # whether the upper half is the mirror image of the lower one
+
+    @property
+    def height(self) -> int:
+        """Number of blocks from top to bottom."""
+        return -(-self.rows // self.block)
+
+    @property
+    def width(self) -> int:
+        """Number of blocks from left to right."""
+        return -(-self.columns // self.block)
+
+    @property
+    def count(self) -> int:
+        """Number of blocks to compute."""
+        return self.height * (self.height + 1) // 2 if self.symmetric else self.height * self.width
+
+    def cells(self) -> Iterator[Cell]:
+        """Iterate over the blocks to compute, row after row, so that the samples of a row are read once."""
+        for i in range(self.height):
+            for j in range(i + 1 if self.symmetric else self.width):
+                yield i, j
+
+    def slices(self, cell: Cell) -> tuple[slice, slice]:
+        """The rows and the columns of the matrix that a block covers."""
+        (i, j), size = cell, self.block
+        rows = slice(i * size, min((i + 1) * size, self.rows))
+        return rows, slice(j * size, min((j + 1) * size, self.columns))
+
+    def mirrored(self, cell: Cell) -> bool:
+        """Whether a block also gives its mirror image."""
+        return self.symmetric and cell[0] != cell[1]
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Kernel matrices of one set of samples: everything a block needs, wherever it is computed."""
+    """Everything that computing a block needs, in this process or on a worker."""
 
-    model: Model  # the model
-    kernels: tuple[Kernel, ...]  # the kernels that are computed; all of them share one pass
+    model: Model
+    kernels: tuple[Kernel, ...]  # all of them share one pass
     left: SurveyedRows  # samples of the rows
     right: SurveyedRows | None  # samples of the columns; None for the same
     anchors: Array  # squared norms that all blocks share
-    grid: Grid  # how the matrices are cut into blocks
-    storage: str  # the precision in which blocks are kept
-    tolerance: float | None = None  # error that kernels of images may have; None for the least
+    grid: Grid
+    storage: str  # precision in which blocks are stored
+    tolerance: float | None = None  # error that kernels of images may have; None for the smallest possible
 
     def samples(self, rows: slice) -> Samples:
-        """These samples of the rows of the matrix."""
+        """Read these samples of the rows of the matrix."""
         return self._read(self.left, rows)
 
     def compute(self, cell: Cell) -> tuple[list[NDArray[Any]], KernelInfo]:
-        """The block of every kernel at this cell, in the precision in which it is stored."""
+        """Compute the block of every kernel at this cell, in the precision of `storage`."""
         rows, columns = self.grid.slices(cell)
         others = None
         if not self.grid.symmetric or self.grid.mirrored(cell):
@@ -65,7 +106,7 @@ class Job:
         return Samples(source.rows.read(part), source.squares[part], self.anchors)
 
     def describe(self, kernel: Kernel) -> dict[str, Any]:
-        """Everything that decides the numbers of one kernel's store, as JSON would have it."""
+        """Describe everything that determines the numbers of one kernel's store, as JSON values."""
         return {
             "format": FORMAT,
             "model": describe(self.model, math.sqrt(float(self.anchors.max()))),
@@ -89,7 +130,7 @@ def make_job(
     storage: str,
     tolerance: float | None = None,
 ) -> Job:
-    """The job for these samples with blocks of this size."""
+    """Construct the job for these samples with blocks of this size."""
     columns = right or left
     grid = Grid(left.count, columns.count, block, symmetric=right is None)
     return Job(model, kernels, left, right, anchors(left.squares, columns.squares), grid, storage, tolerance)
@@ -99,14 +140,14 @@ def make_job(
 
 
 def block_bytes(block: int, p: int, storage: str) -> int:
-    """Memory that computing and storing one block takes."""
+    """Estimate the memory for computing and storing one block."""
     item = np.dtype(storage).itemsize
     # Gram matrix, its rounded form, and the copy on its way to the disk; samples; tables.
     return block * block * (8 + 2 * item) + 2 * block * (8 * p + _TABLE_BYTES)
 
 
 def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
-    """The largest block that fits into the budget; for several workers, small enough that each gets several."""
+    """Find the largest block that fits into the budget; with several workers each gets several blocks."""
     limit = min(LARGEST_BLOCK, _up(n))
     while workers > 1 and limit > 2 * TILE and (n / limit) ** 2 < 8 * workers:
         limit -= TILE
@@ -115,20 +156,20 @@ def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -
             return block
     least = block_bytes(min(TILE, _up(n)), p, storage)
     raise InputError(
-        f"{in_words(max(budget, 0))} are left for blocks, and the smallest takes {in_words(least)}. Raise max_memory."
+        f"{in_words(max(budget, 0))} is left for blocks; the smallest takes {in_words(least)}. Raise max_memory."
     )
 
 
-def choose_block(wanted: int | None, budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
-    """The block size that the user or a store asks for, if it fits into the budget; else the largest that does."""
-    if wanted is None:
+def choose_block(given: int | None, budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
+    """Check that a given block size fits into the budget, or choose the largest one that does."""
+    if given is None:
         return fitting_block(budget, n, p, storage, workers)
-    block = as_count(wanted, "block")
+    block = as_count(given, "block")
     needed = block_bytes(block, p, storage)
     if needed > budget:
         raise InputError(
-            f"Blocks of {block} × {block} take {in_words(needed)}, and {in_words(max(budget, 0))} are left for "
-            "them. Raise max_memory, or use smaller blocks (in a new store: blocks are fixed when it is made)."
+            f"Blocks of {block} × {block} take {in_words(needed)}; {in_words(max(budget, 0))} is left for them. Raise "
+            "max_memory, or use smaller blocks (in a new folder: a store keeps its block size)."
         )
     return block
 

@@ -1,24 +1,21 @@
-"""Samples in memory, in a mapped file, in a zarr array or in a dask array, read slice by slice.
+"""Samples in memory, in a mapped file or in a zarr array, read slice by slice.
 
-A `Rows` object reads a slice of the samples as float64 and has a shape: (n, p), or (n, …) for samples that are not
-vectors. When it is sent to another process, samples in a file travel as a path, samples in memory as an array.
+`Rows` have a shape, (n, p) or (n, …) for samples that are not vectors, and read a slice of the samples as float64. When
+they are sent to another process, samples in a file are sent as a path, samples in memory as an array.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import explained_errors
 from notsodeep.models.protocol import Model
 from notsodeep.validation import Array, as_real, check_real, check_row_shape
 
@@ -28,20 +25,9 @@ CHUNK = 32 * 1000**2
 ANCHORS = 288
 
 
-class Rows(Protocol):
-    """Samples along the first axis."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of samples, then the shape of one."""
-
-    def read(self, rows: slice) -> Array:
-        """These samples as a C-contiguous float64 array."""
-
-
 @dataclass(frozen=True, eq=False)
 class ArrayRows:
-    """Rows of anything that slices into NumPy arrays: an array in memory, a zarr array."""
+    """Rows of an array in memory or of a zarr array."""
 
     array: Any
 
@@ -51,7 +37,7 @@ class ArrayRows:
         return tuple(int(size) for size in self.array.shape)
 
     def read(self, rows: slice) -> Array:
-        """These samples as a C-contiguous float64 array."""
+        """Read these samples as a C-contiguous float64 array."""
         return np.ascontiguousarray(self.array[rows], dtype=np.float64)
 
 
@@ -65,48 +51,25 @@ class MappedRows:
     offset: int
 
     def read(self, rows: slice) -> Array:
-        """These samples as a C-contiguous float64 array."""
+        """Read these samples as a C-contiguous float64 array."""
         try:
             mapped = np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"The rows in {self.path} cannot be read here ({error}). Workers must see the file under the same path "
-                "as the process that started the run: put it on a file system that all of them share."
+                f"The rows in {self.path} cannot be read ({error}). Put the file on a file system that all workers "
+                "share, under the same path."
             ) from error
         return np.array(mapped[rows], dtype=np.float64, order="C")
 
 
-@contextmanager
-def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = False) -> Iterator[Rows]:
-    """The rows of X, for use in a with statement. A dask array is computed once, chunk after chunk, into a file.
-
-    Args:
-        X: an array, an np.memmap, a zarr array or a dask array.
-        name: what to call the samples in an error.
-        out: the store of the run. The file of a dask array is made beside it, where workers on other machines see it as
-            well as they see the store; without a store it is a temporary file of this machine.
-        sent: whether workers need the rows. Without a store a dask array is then computed into memory and sent.
-    """
-    if not is_elsewhere(X, "dask"):
-        yield plain_rows(X, name)
-        return
-    _check(X.shape, X.dtype, name)
-    if sent and out is None:
-        yield ArrayRows(_filled(np.empty(X.shape), X))
-        return
-    folder = None if out is None else out.absolute().parent
-    if folder is not None:
-        with explained_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=".rows-", dir=folder) as staging:
-        yield _staged(X, Path(staging) / "rows.npy")
+Rows = ArrayRows | MappedRows
 
 
 def plain_rows(X: Any, name: str = "X") -> Rows:
-    """The rows of an array in memory, of an np.memmap or of a zarr array."""
+    """Wrap an array in memory, an np.memmap or a zarr array."""
     if isinstance(X, MappedRows | ArrayRows):
         return X
-    if not isinstance(X, np.memmap) and not is_elsewhere(X, "zarr"):
+    if not isinstance(X, np.memmap) and not is_zarr(X):
         X = as_real(X, name)
     _check(X.shape, X.dtype, name)
     mapped = _mapped(X) if isinstance(X, np.memmap) else None
@@ -114,7 +77,7 @@ def plain_rows(X: Any, name: str = "X") -> Rows:
 
 
 def open_rows(path: str | Path) -> Rows:
-    """The rows of a .npy file or of a zarr array, read when they are needed."""
+    """Open the rows of a .npy file or of a zarr array; they are read when they are needed."""
     file = Path(path)
     if not file.exists():
         raise InputError(f"There is no file {path}.")
@@ -133,9 +96,9 @@ def open_rows(path: str | Path) -> Rows:
     return plain_rows(array, str(path))
 
 
-def is_elsewhere(X: Any, *packages: str) -> bool:
-    """Whether X is an array of zarr or dask (or of the named one of them), which is not an array in memory."""
-    return type(X).__module__.split(".")[0] in (packages or ("zarr", "dask"))
+def is_zarr(X: Any) -> bool:
+    """Whether X is a zarr array, which is not in memory."""
+    return type(X).__module__.split(".")[0] == "zarr"
 
 
 def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
@@ -150,23 +113,6 @@ def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:
     return MappedRows(str(root.filename), X.dtype.str, X.shape, root.offset + inside)
 
 
-def _staged(X: Any, path: Path) -> Rows:
-    """The rows of a dask array, computed into a file."""
-    file = np.lib.format.open_memmap(path, "w+", np.float64, X.shape)
-    _filled(file, X).flush()
-    del file
-    return plain_rows(np.load(path, mmap_mode="r", allow_pickle=False))
-
-
-def _filled(target: Any, X: Any) -> Any:
-    """The target, filled with a dask array that is computed one chunk of rows after the other."""
-    start = 0
-    for size in X.chunks[0]:
-        target[start : start + size] = X[start : start + size].compute()
-        start += size
-    return target
-
-
 def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
     check_real(dtype, name)
     check_row_shape(shape, name, more_axes=True)
@@ -177,9 +123,9 @@ def _check(shape: tuple[int, ...], dtype: Any, name: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class SurveyedRows:
-    """Samples, and what one pass over all of them has found: everything that blocks must agree on."""
+    """Samples with the results of one pass over all of them, on which all blocks must agree."""
 
-    rows: Rows  # the samples
+    rows: Rows
     squares: Array  # their squared norms as `Model.squared_norms` gives them, first axis: samples
     fingerprint: str  # a hash of the samples as float64, in their order
     direction: Array  # the sum of the samples, each flattened and divided by its norm
@@ -203,7 +149,7 @@ class SurveyedRows:
 
 
 def survey(rows: Rows, model: Model, name: str = "X") -> SurveyedRows:
-    """Read all samples once, chunk after chunk; what the model cannot take, NaN and infinities are refused."""
+    """Read all samples once, chunk after chunk, and check them for the model."""
     digest, squares = hashlib.sha256(f"{rows.shape} ".encode()), []
     direction, nonzero = np.zeros(sample_size(rows)), 0
     for part in chunks(rows.shape[0], sample_size(rows)):

@@ -13,10 +13,10 @@ other programs the array is an ordinary zarr array whose upper blocks are NaN.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,8 @@ from notsodeep.files import (
     replace_file,
 )
 from notsodeep.fingerprint import differences, digest
-from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
-from notsodeep.scale.blocks import Cell, Grid
-from notsodeep.scale.kernel_jobs import FORMAT
+from notsodeep.scale.kernel_jobs import FORMAT, Cell, Grid
 
 JOURNAL, ATTRIBUTE = "blocks.jsonl", "notsodeep"
 _DIGITS = 32
@@ -58,20 +56,20 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One finished block."""
+class FinishedBlock:
+    """A line of the journal: one finished block."""
 
-    cell: Cell  # the place of the block
-    checksum: str  # the checksum of its bytes
-    info: KernelInfo  # how it was obtained
+    cell: Cell
+    checksum: str
+    info: KernelInfo
 
     def encoded(self) -> bytes:
-        """The line of the journal, led by a checksum of the rest."""
+        """Encode the line of the journal, starting with a checksum of the rest."""
         return journal_line({"block": self.cell, "checksum": self.checksum, "info": asdict(self.info)})
 
     @classmethod
-    def decoded(cls, line: bytes) -> Entry | None:
-        """The entry in a line without its newline; None if the line is not as it was written."""
+    def decoded(cls, line: bytes) -> FinishedBlock | None:
+        """Decode a line without its newline; None if the line is damaged."""
         content = read_journal_line(line)
         if content is None:
             return None
@@ -93,28 +91,25 @@ class BlockArray:
         self.run = digest(self.described)
         if run is not None and run != self.run:
             raise InputError(
-                f"{path} here is not the store that the run writes to: the workers must see the same folder under "
-                "the same path as the process that started the run. Name a folder on a shared file system."
+                f"{path} on this worker is not the store of the run. Use a folder on a shared file system, under the "
+                "same path on all machines."
             )
         rows, columns = self.described["shape"]
         symmetric = self.described["columns"] is None
         self.grid = Grid(rows, columns, self.described["block"], symmetric)
-        found = f"{self.array.shape} of {self.array.dtype}"
+        actual = f"{self.array.shape} of {self.array.dtype}"
         noted = f"{(rows, columns)} of {self.described['storage']}"
-        if found != noted:
-            raise InputError(
-                f"The array in {path} has the shape {found}; when it was made it had {noted}: it was changed. "
-                f"{_ELSEWHERE}"
-            )
+        if actual != noted:
+            raise InputError(f"The array in {path} was changed from shape {noted} to {actual}. {_ELSEWHERE}")
 
     def write(self, cell: Cell, block: NDArray[Any]) -> str:
-        """Write a block to the disk, completely or not at all; returns its checksum."""
+        """Write a block, completely or not at all, and return its checksum."""
         with explained_errors(self.path):
             self.array[self.grid.slices(cell)] = block
         return checksum(block)
 
     def read(self, cell: Cell) -> NDArray[Any]:
-        """A block as it is on the disk, not verified."""
+        """Read a block without verifying it."""
         with explained_errors(self.path):
             try:
                 return np.ascontiguousarray(self.array[self.grid.slices(cell)])
@@ -122,7 +117,7 @@ class BlockArray:
                 # A file that was cut has not the bytes of a block.
                 raise InputError(f"Block {cell} of {self.path} is damaged: {error}.") from error
 
-    def is_sound(self, entry: Entry) -> bool:
+    def is_sound(self, entry: FinishedBlock) -> bool:
         """Whether a block on the disk has the checksum that the journal has for it."""
         try:
             return checksum(self.read(entry.cell)) == entry.checksum
@@ -131,34 +126,34 @@ class BlockArray:
 
 
 class KernelStore(BlockArray):
-    """A store that a run writes to; made by `open_store`, which holds the lock.
+    """A store that a run writes to; opened by `open_store`, which holds the lock.
 
     Attributes:
         finished: the blocks that are on the disk and have the right checksum.
-        repaired: blocks that were found missing or damaged when the store was opened; they run again.
+        repaired: blocks that were missing or damaged when the store was opened, and are computed again.
     """
 
     def __init__(self, path: Path, run: str) -> None:
         super().__init__(path, run)
-        # Files that a killed run was writing; the lock is held, so nobody is writing now.
+        # Files that a killed run was writing; the lock is held, so no other run is writing.
         for leftover in path.rglob("*.partial"):
             leftover.unlink(missing_ok=True)
         remove_leftovers(path, JOURNAL)
-        found = read_journal(path, self.grid)
-        self.repaired = tuple(cell for cell, entry in found.items() if not self.is_sound(entry))
-        self.finished = {cell: entry for cell, entry in found.items() if cell not in self.repaired}
+        entries = read_journal(path, self.grid)
+        self.repaired = tuple(cell for cell, entry in entries.items() if not self.is_sound(entry))
+        self.finished = {cell: entry for cell, entry in entries.items() if cell not in self.repaired}
         content = b"".join(entry.encoded() for entry in self.finished.values())
         if not (path / JOURNAL).exists() or (path / JOURNAL).read_bytes() != content:
             replace_file(path / JOURNAL, content)
 
-    def record(self, entry: Entry) -> None:
-        """Note that a block is finished."""
+    def record(self, entry: FinishedBlock) -> None:
+        """Record that a block is finished."""
         with explained_errors(self.path):
             atomic_append(self.path / JOURNAL, entry.encoded())
         self.finished[entry.cell] = entry
 
 
-_ELSEWHERE = "Remove it, restore it, or name another folder."
+_ELSEWHERE = "Remove it, restore it, or give another folder."
 
 
 def checksum(block: NDArray[Any]) -> str:
@@ -169,21 +164,20 @@ def checksum(block: NDArray[Any]) -> str:
 
 @contextmanager
 def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
-    """The store of a run, new or resumed, for use in a with statement, which holds its lock.
+    """Open the store of a run, new or resumed, and hold its lock during the with statement.
 
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
     # A folder that is not a store is refused before anything is put into it, the lock included.
     if is_vacant(path):
-        _refuse_small_disk(path, described)
         needed("zarr", "A kernel on disk (out=…)")
         with explained_errors(path):
             path.mkdir(parents=True, exist_ok=True)
     else:
         _refuse_another(path, described)
     with folder_lock(path):
-        # Looked at again: of two runs that found the folder vacant one has made the store by now.
+        # Checked again: of two runs that saw the folder vacant one has created the store by now.
         if is_vacant(path):
             _create(path, described)
         _refuse_another(path, described)
@@ -191,7 +185,7 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
 
 
 def is_vacant(path: Path) -> bool:
-    """Whether a store can be made there: there is nothing yet, or only files of a run that has not made one yet."""
+    """Whether a store can be created: the folder is missing, empty, or has only files of a run that is starting."""
     with explained_errors(path):
         if not path.is_dir():
             return not path.exists()
@@ -199,7 +193,7 @@ def is_vacant(path: Path) -> bool:
 
 
 def _precedes(name: str) -> bool:
-    """Whether a file can be there before the array is: the lock, and what zarr writes before it renames it."""
+    """Whether a file can exist before the array does: the lock, and what zarr writes before it renames it."""
     return name in (LOCK, LOCK_HOLDER) or (name.startswith("zarr.") and name.endswith(".partial"))
 
 
@@ -209,8 +203,9 @@ def block_of(path: Path) -> int | None:
 
 
 def remove_store(path: Path) -> None:
-    """Remove a store of this or of an earlier format, and nothing that is not one."""
-    _notes(_open(path), path)
+    """Remove a store; a folder that is not one is refused."""
+    if ATTRIBUTE not in _open(path).attrs:
+        raise InputError(f"{path} is not a kernel of notsodeep. Nothing was changed.")
     remove_folder(path)
 
 
@@ -238,29 +233,22 @@ def _open(path: Path) -> Any:
         return zarr.open_array(path, mode="r+")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path} is there and is not a zarr array that can be read ({type(error).__name__}). Nothing was "
-            "changed. Name another folder."
+            f"{path} exists and is not a readable zarr array ({type(error).__name__}). Nothing was changed. Give "
+            "another folder."
         ) from error
 
 
-def _notes(array: Any, path: Path) -> dict[str, Any]:
-    """The description in the attributes of a store, whichever version of this package has written it."""
+def _described(array: Any, path: Path) -> dict[str, Any]:
+    """Return the description of the run that created a store, without its hash."""
     noted = dict(array.attrs.get(ATTRIBUTE) or {})
     if "format" not in noted:
         raise InputError(
-            f"{path} is a zarr array that no kernel run has made. Nothing was changed. Name another folder."
+            f"{path} is a zarr array, but not a kernel of notsodeep. Nothing was changed. Give another folder."
         )
-    return noted
-
-
-def _described(array: Any, path: Path) -> dict[str, Any]:
-    """The description of the run that made a store of this format, without its hash."""
-    noted = _notes(array, path)
     if noted["format"] != FORMAT:
         raise InputError(
-            f"{path} was written by another version of notsodeep (format {noted['format']}, this one has {FORMAT}); in "
-            "format 1 a run could go on with another model. Nothing was changed. Compute the kernel again: name "
-            "another folder, or remove that one (notsodeep kernel --overwrite does)."
+            f"{path} was written by another version of notsodeep (format {noted['format']} instead of {FORMAT}). "
+            "Nothing was changed. Give another folder, or remove this one."
         )
     run = noted.pop("run", None)
     if set(noted) != set(_WORDS) or run != digest(noted):
@@ -277,32 +265,81 @@ def _refuse_another(path: Path, described: dict[str, Any]) -> None:
         raise InputError(
             f"{path} holds the kernel of another run: {', '.join(different)}"
             + (f" ({details})" if details else "")
-            + ". Nothing was changed. Name another folder, or remove that one."
-        )
-
-
-def _refuse_small_disk(path: Path, described: dict[str, Any]) -> None:
-    rows, columns = described["shape"]
-    grid = Grid(rows, columns, described["block"], symmetric=described["columns"] is None)
-    side = min(grid.block, grid.rows), min(grid.block, grid.columns)
-    size = grid.count * side[0] * side[1] * np.dtype(described["storage"]).itemsize
-    folder = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise InputError(
-            f"The kernel takes {in_words(size)} and the disk of {folder} has {in_words(free)} free. Make room, name "
-            "a folder on another disk, or halve it with storage='float32'."
+            + ". Nothing was changed. Give another folder, or remove this one."
         )
 
 
 # --- journal ----------------------------------------------------------------------------------------------
 
 
-def read_journal(path: Path, grid: Grid) -> dict[Cell, Entry]:
+def read_journal(path: Path, grid: Grid) -> dict[Cell, FinishedBlock]:
     """The finished blocks according to the journal; lines that were cut or altered do not count."""
     journal = path / JOURNAL
     with explained_errors(path):
         lines = journal.read_bytes().splitlines() if journal.exists() else []
     known = set(grid.cells())
-    entries = (Entry.decoded(line) for line in lines)
+    entries = (FinishedBlock.decoded(line) for line in lines)
     return {entry.cell: entry for entry in entries if entry is not None and entry.cell in known}
+
+
+# --- where computed blocks go -----------------------------------------------------------------------------
+
+
+class InMemory:
+    """Computed blocks go into whole matrices in memory, one for each kernel."""
+
+    def __init__(self, grid: Grid, storage: str, kernels: int) -> None:
+        self.grid = grid
+        self.matrices = [np.empty((grid.rows, grid.columns), storage) for _ in range(kernels)]
+        self._evidence: dict[Cell, KernelInfo] = {}
+
+    @property
+    def info(self) -> KernelInfo:
+        """The evidence of all blocks together."""
+        return reduce(KernelInfo.merge, self._evidence.values())
+
+    def missing(self) -> list[Cell]:
+        """List the blocks still to compute."""
+        return [cell for cell in self.grid.cells() if cell not in self._evidence]
+
+    def record(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
+        """Copy the block of every kernel at this cell, and its mirror image, into the matrices."""
+        rows, columns = self.grid.slices(cell)
+        for matrix, block in zip(self.matrices, blocks, strict=True):
+            matrix[rows, columns] = block
+            if self.grid.mirrored(cell):
+                matrix[columns, rows] = block.T
+        self._evidence[cell] = info
+
+    # A block that was computed here and one that a worker has sent are treated alike.
+    put = record
+
+
+class OnDisk:
+    """Computed blocks go into stores on disk, one for each kernel."""
+
+    def __init__(self, stores: list[KernelStore]) -> None:
+        self.stores = stores
+
+    @property
+    def grid(self) -> Grid:
+        """The blocks of each of the matrices."""
+        return self.stores[0].grid
+
+    def missing(self) -> list[Cell]:
+        """List the blocks that are not yet in every store."""
+        finished = set.intersection(*(set(store.finished) for store in self.stores))
+        return [cell for cell in self.grid.cells() if cell not in finished]
+
+    def put(self, cell: Cell, blocks: list[NDArray[Any]], info: KernelInfo) -> None:
+        """Write the block of every kernel at this cell."""
+        written = [store.write(cell, block) for store, block in zip(self.stores, blocks, strict=True)]
+        self.record(cell, written, info)
+
+    def record(self, cell: Cell, checksums: list[str], info: KernelInfo) -> None:
+        """Record in the journals that the blocks of a cell are on disk."""
+        for store, digits in zip(self.stores, checksums, strict=True):
+            store.record(FinishedBlock(cell, digits, info))
+
+
+Target = InMemory | OnDisk

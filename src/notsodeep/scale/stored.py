@@ -1,4 +1,4 @@
-"""Reading a kernel that is on disk: the whole matrix, although only its lower half is stored."""
+"""Read a kernel that is on disk: the whole matrix, although only its lower half is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 from notsodeep.errors import InputError
 from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
-from notsodeep.scale.blocks import Cell
+from notsodeep.scale.kernel_jobs import Cell
 from notsodeep.scale.store import BlockArray, checksum, read_journal
 
 
@@ -27,7 +27,7 @@ class StoredKernel:
         shape: (n, n) or (n, k).
         dtype: the precision of the stored numbers.
         info: how the numbers were obtained, all blocks together.
-        repaired: blocks that the run that returned this object found damaged and computed again.
+        repaired: blocks that were damaged and that the run that returned this object computed again.
     """
 
     ndim = 2
@@ -42,7 +42,7 @@ class StoredKernel:
         if len(self._entries) < self.grid.count:
             raise InputError(
                 f"{self.path} is not finished: {self.grid.count - len(self._entries)} of its {self.grid.count} blocks "
-                "are missing. Run the call that began it again: it goes on where it stopped."
+                "are missing. Repeat the call that began it; it continues where it stopped."
             )
         self._verified = set(verified)
         self.info = reduce(KernelInfo.merge, (entry.info for entry in self._entries.values()))
@@ -79,8 +79,8 @@ class StoredKernel:
         block = self._array.read(cell)
         if cell not in self._verified and checksum(block) != self._entries[cell].checksum:
             raise InputError(
-                f"Block {cell} of {self.path} is missing or damaged. Run the call that made the kernel again: it "
-                "computes that block anew."
+                f"Block {cell} of {self.path} is missing or damaged. Repeat the call that computed the kernel; it "
+                "computes that block again."
             )
         self._verified.add(cell)
         return block
@@ -94,7 +94,7 @@ class StoredKernel:
     def __getitem__(self, index: Any) -> Any:
         both = index if isinstance(index, tuple) else (index,)
         if len(both) > 2:
-            raise InputError(f"A kernel has two axes; {len(both)} indices came.")
+            raise InputError(f"A kernel has two axes; got {len(both)} indices.")
         rows, columns = both[0], both[1] if len(both) == 2 else slice(None)
         top, left = (_range(part, size) for part, size in zip((rows, columns), self.shape, strict=True))
         window = self._window(top[0], left[0])
@@ -114,15 +114,15 @@ class StoredKernel:
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
             raise InputError(
-                f"{self.path} is on disk: its numbers cannot become an array without a copy, and copy=False asks for "
-                "none. Leave copy out, or take the part that is needed: K[:100, :100]."
+                f"{self.path} is on disk and cannot become an array with copy=False. Leave copy out, or read a part: "
+                "K[:100, :100]."
             )
         whole = self._window(slice(0, self.shape[0]), slice(0, self.shape[1]))
         return whole if dtype is None else whole.astype(dtype, copy=False)
 
 
 def open_kernel(path: str | Path) -> StoredKernel:
-    """The kernel that `conjugate_kernel(…, out=path)` or `tangent_kernel(…, out=path)` has finished."""
+    """Open a kernel that `conjugate_kernel(…, out=path)` or `tangent_kernel(…, out=path)` has finished."""
     return StoredKernel(path)
 
 
@@ -138,7 +138,7 @@ def _range(index: Any, size: int) -> tuple[slice, Any]:
         position = range(size)[index]
     except (TypeError, IndexError) as error:
         raise InputError(
-            f"The index {index!r} does not fit {size} rows or columns: whole numbers and slices do."
+            f"The index {index!r} is not valid for {size} rows or columns; use whole numbers and slices."
         ) from error
     return slice(position, position + 1), 0
 

@@ -1,10 +1,7 @@
-"""Do I need this deep equilibrium model? One question, answered from what the other rooms measure."""
+"""How many steps does it need? The depth curve of a model or a trained network, and the verdict drawn from it."""
 
-from notsodeep.extras import needed
+from notsodeep.verdicts.depth_curve import depth_curve
+from notsodeep.verdicts.depth_result import DepthCurve
+from notsodeep.verdicts.verdict import OrdinaryNetwork, Verdict, verdict
 
-needed("torch", "A verdict (notsodeep.verdicts)")
-
-from notsodeep.verdicts.findings import Closeness, Gap, Speed, TrainedState
-from notsodeep.verdicts.verdict import Verdict, verdict
-
-__all__ = ["Closeness", "Gap", "Speed", "TrainedState", "Verdict", "verdict"]
+__all__ = ["DepthCurve", "OrdinaryNetwork", "Verdict", "depth_curve", "verdict"]

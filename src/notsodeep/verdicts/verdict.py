@@ -1,294 +1,239 @@
-"""`verdict`: do I need this deep equilibrium model? Yes, no or uncertain: will a shallow twin do, and why."""
+"""`verdict`: can a few explicit layers replace this deep equilibrium model? "replace", "keep" or "unsure", and why."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
-from notsodeep.designs import Design
-from notsodeep.designs.baselines import plain_layers
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian.moments import second_moment_slope
-from notsodeep.models import DEQ, ConvDEQ, Model
-from notsodeep.nets.equilibrium_net import EquilibriumNet
-from notsodeep.nets.modules import network_of
-from notsodeep.nets.twins import Twin, evidence_of, explicit_twin
+from notsodeep.extras import needed
+from notsodeep.gaussian.activations import activation
+from notsodeep.kernels import exact_kernel
+from notsodeep.models import Model
+from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
-from notsodeep.validation import Array, as_count, one_of, root_mean_square
-from notsodeep.verdicts.findings import Closeness, Gap, Speed, TrainedState
-from notsodeep.verdicts.labelled_gaps import PATIENT, kernel_gap, network_gap
-from notsodeep.verdicts.rules import decide_trained, decide_untrained, gap_of, limit_of
-from notsodeep.verdicts.trained_state import trained_state
+from notsodeep.validation import Array, IntArray, as_count
+from notsodeep.verdicts.depth_curve import (
+    STEPS,
+    labelled_samples,
+    left_out_scores,
+    model_curve,
+)
+from notsodeep.verdicts.depth_result import DepthCurve, score_interval
+from notsodeep.verdicts.rules import FEW, decide_trained, decide_untrained
 
-# Units of a network of rows, channels of one of images, where no width is given.
-_WIDTH, _CHANNELS = 1024, 32
-# Labelled rows that are compared; of images as many as a minute allows: positions (pairs of them for "pool") of all
-# pairs of images, within limits.
-_ROWS, _FEWEST, _MOST = 1000, 60, 1000
-_POSITIONS, _POSITION_PAIRS = 4e7, 6e8
+# Number of rows that are compared; smallest number of images.
+_ROWS, _FEWEST_IMAGES = 1000, 40
+# Images are limited by positions times pairs of images (readout "flatten"), or by pairs of positions ("pool").
+_POSITIONS, _POSITION_PAIRS = 2e7, 2e8
+# Numbers of steps with the readout "pool", whose kernels take longest.
+_POOLED_STEPS = (1, 2, 4, 8)
+_NAMES = {"Explicit": "MLP", "ConvExplicit": "CNN", "GraphExplicit": "graph network"}
+
+
+@dataclass(frozen=True, repr=False)
+class OrdinaryNetwork(Shown):
+    """An ordinary ReLU network of the same cost, its accuracy predicted by its exact kernel.
+
+    Attributes:
+        name: "MLP", "CNN" or "graph network".
+        layers: number of hidden layers: they cost what as many steps of the DEQ cost.
+        accuracy: on left-out samples, as in the depth curve.
+        interval: interval of 95 % of the accuracy.
+        scores: what each sample scores.
+    """
+
+    name: str
+    layers: int
+    accuracy: float
+    interval: tuple[float, float]
+    scores: Array = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.layers} layer{'s' * (self.layers > 1)}"
 
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """Whether a shallow network will do in the place of a DEQ, and what was measured to say so.
+    """Whether a few explicit layers can replace a DEQ, and what was measured to say so.
 
     Attributes:
-        answer: "yes", "no" or "uncertain".
-        reason: two sentences.
-        command: a line of Python that goes on from here.
-        closeness: distances of kernels; None for a trained network.
-        gaps: predicted accuracies of DEQ, twin and plain layer, with exact kernels and with networks of the given
-            width; empty without labels.
-        speed: of a fresh twin; None for a trained network, whose `trained.speed` is that of a few of its own steps.
-        trained: what training has done to the network; None for a model.
-        twin: the twin that was judged, with its design; None for a trained network.
+        answer: "replace", "keep" or "unsure".
+        reason: one or two sentences.
+        curve: the depth curve that the answer is read from; None if the DEQ has no equilibrium on these samples.
+        ordinary: an ordinary network of the same cost, predicted on the same samples; None without labels and for a
+            trained network, whose distillation tries MLPs itself.
+        distilled: for a trained network what `distill` built; None for a model.
     """
 
     answer: str
     reason: str
-    command: str
-    closeness: Closeness | None
-    gaps: tuple[Gap, ...]
-    speed: Speed | None
-    trained: TrainedState | None
-    twin: Twin | None
+    curve: DepthCurve | None
+    ordinary: OrdinaryNetwork | None = None
+    distilled: Any = None
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the depth curve, with the ordinary network beside it; returns the Axes."""
+        if self.curve is None:
+            raise InputError("There is no curve to draw: the DEQ has no equilibrium on these samples.")
+        axes = self.curve.plot(ax)
+        if self.ordinary is not None:
+            level = 100.0 * self.ordinary.accuracy
+            axes.axhline(level, color="0.4", linestyle="--", linewidth=1.0, label=f"{self.ordinary}")
+            axes.legend()
+        return axes
+
+    def explain(self) -> str:
+        """The answer, its reason, and the measurements."""
+        answer = {"replace": "Yes", "keep": "No", "unsure": "Unsure"}[self.answer]
+        lines = [f"Can a few explicit layers replace the DEQ? {answer}. {self.reason}"]
+        if self.curve is not None:
+            lines.append(self.curve.explain())
+        if self.ordinary is not None and self.curve is not None:
+            low, high = (100.0 * end for end in self.ordinary.interval)
+            lines.append(
+                f"An ordinary {self.ordinary}: {self.curve.measure} {100.0 * self.ordinary.accuracy:.1f} % "
+                f"({low:.1f} to {high:.1f})."
+            )
+        return "\n".join(lines)
 
     def __str__(self) -> str:
-        return self.words(self.command)
-
-    def words(self, command: str) -> str:
-        """Answer, reason, what was measured, and a command that goes on from here."""
-        question = "Will a few explicit steps do?" if self.trained else "Will the twin do?"
-        found = [
-            *(part for part in (self.closeness, *self.gaps, self.speed, self.trained) if part is not None)
-        ]
-        lines = [f"{question} {self.answer.capitalize()}. {self.reason}", *(f"- {part}" for part in found)]
-        return "\n".join([*lines, f"Go on with: {command}"])
+        return self.explain()
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers and words, for JSON."""
+        ordinary = None
+        if self.ordinary is not None:
+            names = ("name", "layers", "accuracy")
+            ordinary = {name: getattr(self.ordinary, name) for name in names}
+            ordinary["interval"] = list(self.ordinary.interval)
+        distilled = None
+        if self.distilled is not None:
+            distilled = {name: getattr(self.distilled, name) for name in _DISTILLED}
+            distilled["agreement_interval"] = list(self.distilled.agreement_interval)
         return {
             "answer": self.answer,
             "reason": self.reason,
-            "command": self.command,
-            "closeness": None if self.closeness is None else asdict(self.closeness),
-            "gaps": [asdict(gap) for gap in self.gaps],
-            "speed": None if self.speed is None else asdict(self.speed),
-            "trained": None if self.trained is None else asdict(self.trained),
+            "curve": None if self.curve is None else self.curve.to_dict(),
+            "ordinary": ordinary,
+            "distilled": distilled,
         }
 
     def _facts(self) -> dict[str, Any]:
-        return {"answer": self.answer, "reason": self.reason, "command": self.command}
+        return {"answer": self.answer, "reason": self.reason}
+
+
+_DISTILLED = ("name", "agreement", "certain", "steps", "speedup")
 
 
 def verdict(
-    model: DEQ | ConvDEQ | EquilibriumNet,
+    model: Any,
     X: Any,
     y: ArrayLike | None = None,
     *,
-    width: int | None = None,
-    train: str | None = None,
+    kernel: str = "ck",
+    max_steps: int = FEW,
     samples: int | None = None,
-    until: float = 0.99,
+    target_agreement: float = 0.99,
+    epochs: int = 8,
     seed: int = 0,
-    designed: Design | None = None,
     progress: bool | Report = False,
 ) -> Verdict:
-    """Do I need this DEQ? For a model: will its twin do, trained alike. For a trained network: will a few of its steps.
+    """Decide whether a few explicit layers can replace a deep equilibrium model.
 
-    A model is judged before anything is trained: by the distance of the exact kernels of DEQ and twin, by the speed of
-    both on this machine and, with labels, by the accuracies that are predicted for DEQ, twin and one plain layer, with
-    the exact kernels and with networks of the given width.  A network is judged as it stands: by how far training has
-    taken it from the kernel of its model, and by how often a few of its own steps, with a readout that is fitted in
-    closed form, choose the class it chooses.
+    A model is judged before anything is trained, by its depth curve: the accuracy that is predicted for 1, 2, 3, …
+    steps and for the equilibrium, beside an ordinary network of the same cost. "replace": `max_steps` steps or fewer,
+    or the ordinary network, are certain to be within one point of the best. "keep": they are certain to be further
+    behind. A trained network is judged by what `distill` builds from it.
 
     Args:
-        model: a `DEQ` or a `ConvDEQ`; or a trained `DEQNet` or `ConvDEQNet` (weights from elsewhere:
-            `DEQNet.from_weights`).
-        X: samples as the network sees them: rows, or images.
-        y: their labels, or numbers for a regression; without them the kernels decide.
-        width: units (for images channels) of the networks, for a model; 1024 (32) if not given.
-        train: what will be trained, "all" weights or the "readout"; "all" if not given.
-        samples: labelled samples that are compared; at most 1000 rows, and as many images as a minute allows.
-        until: for a network, the share of samples on which the replacement should choose the same class.
-        seed: of the choice of samples and of random weights.
-        designed: for a model, the twin to judge, as `design` has made it; the best one is looked for if not given.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        model: a DEQ, ConvDEQ or GraphDEQ, or any model with `unrolled(k)`; or a trained DEQNet or ConvDEQNet.
+        X: samples: rows, images, or the nodes of the graph; for a network, samples that it was not trained on.
+        y: labels of the samples (see `depth_curve`); not used for a trained network. Without them only kernels are
+            compared.
+        kernel: "ck" if the readout will be trained, "ntk" if all weights will be; for a model.
+        max_steps: the largest number of explicit layers that may replace a model.
+        samples: number of samples that are compared; if None, up to 1000 rows, or as many images as half a minute
+            allows, and all nodes of a graph.
+        target_agreement: for a trained network, the share of samples on which the replacement chooses the same class.
+        epochs: for a trained network, passes over the samples when `distill` trains candidates; 0 for closed forms.
+        seed: seed of the choice of samples, and of the distillation.
+        progress: True for a bar on stderr when it takes longer than two seconds, or a function.
 
     Raises:
         InputError: for input that cannot be used.
     """
-    if isinstance(model, EquilibriumNet):
-        if width is not None or train is not None or designed is not None:
-            raise InputError(
-                "A network has a width and a way of training, and is judged by its own steps: leave width, train and "
-                "designed out."
-            )
-        return _of_network(model, X, until, seed, progress)
-    if not isinstance(model, DEQ | ConvDEQ):
-        raise InputError(
-            f"verdict takes a DEQ or ConvDEQ, or a trained DEQNet or ConvDEQNet, not {type(model).__name__}. "
-            "Weights of your own code: nets.DEQNet.from_weights(W, U, b, activation, readout)."
-        )
-    one_of(train or "all", ("all", "readout"), "train")
     with reported(progress, "verdict") as report:
         try:
-            return _of_model(model, X, y, width, train or "all", samples, seed, designed, report)
+            if isinstance(model, Unrollable) and isinstance(model, Model):
+                few = as_count(max_steps, "max_steps")
+                return _of_model(model, X, y, kernel, few, samples, seed, report)
+            return _of_network(model, X, target_agreement, epochs, seed, report)
         except ConvergenceError as error:
-            return _not_solvable(error, isinstance(model, ConvDEQ))
-
-
-def _of_network(net: EquilibriumNet, X: Any, until: float, seed: int, progress: bool | Report) -> Verdict:
-    if not 0.0 < until < 1.0:
-        raise InputError(f"until is a share between 0 and 1, such as 0.99; got {until!r}.")
-    values = net.spec.check_samples(
-        np.asarray(X.detach().cpu().double()) if isinstance(X, torch.Tensor) else X
-    )
-    net.check_shape(values.shape)
-    with reported(progress, "verdict") as report:
-        rows = torch.as_tensor(values, dtype=net.readout.dtype, device=net.readout.device)
-        try:
-            state = trained_state(net, rows, until, seed, report)
-        except ConvergenceError as error:
-            return _not_solvable(error, values.ndim > 2)
-    found = decide_trained(state)
-    command = {
-        "yes": f"small = nsd.nets.distill(net, X, until={until:g})",
-        "uncertain": f"small = nsd.nets.distill(net, X, until={until:g}, epochs=16); print(small.explain())",
-        "no": "safe = nsd.nets.guarded(nsd.nets.distill(net, X), net, tolerance=0.05)",
-    }[found.answer]
-    return Verdict(found.answer, found.reason, command, None, (), None, state, None)
+            reason = f"The DEQ has no equilibrium on these samples. {error}"
+            return Verdict("unsure", reason, None)
 
 
 def _of_model(
-    model: DEQ | ConvDEQ,
-    X: Any,
-    y: ArrayLike | None,
-    width: int | None,
-    train: str,
-    samples: int | None,
-    seed: int,
-    designed: Design | None,
-    report: Report,
+    model: Any, X: Any, y: Any, kernel: str, few: int, samples: int | None, seed: int, report: Report
 ) -> Verdict:
     every = model.check_samples(X)
-    images = isinstance(model, ConvDEQ)
     chosen = _chosen(model, every, samples, seed)
-    labels = None if y is None else _labels(y, len(every))[chosen]
-    classes = 1 if labels is None or labels.dtype.kind == "f" else max(len(np.unique(labels)), 1)
-    units = as_count(width, "width") if width is not None else (_CHANNELS if images else _WIDTH)
-    net = network_of(model, every.shape[1:], units, classes, train=train, seed=seed, solver=PATIENT)
-    if not isinstance(net, EquilibriumNet):
-        raise InputError(f"{model!r} has no network that solves an equilibrium.")
-    report(0, 4, lambda: "the twin")
-    made = explicit_twin(net, every[chosen], seed=seed + 1, designed=designed, evidence=False)
-    # One plain layer is what the answer speaks of; deeper ones need tables of their own.
-    evidence = evidence_of(net, made.network, made.design, every[chosen], depths=(1,))
-    twin, kernel = replace(made, evidence=evidence), evidence.kernel
-    tau0 = root_mean_square(model.squared_norms(every))
-    models: dict[str, Model] = {
-        "DEQ": model,
-        "twin": twin.design.network,
-        "plain": plain_layers(model, 1, tau0),
-    }
-    distances = evidence.distances
-    closeness = Closeness(
-        kernel,
-        distances.twin.up_to_factor,
-        distances.plain[1].up_to_factor,
-        _beyond_reach(model, tau0, len(twin.design.network.layers)),
-        distances.samples,
+    part, labels = every[chosen], None
+    if y is not None:
+        labelled_samples(model, y, len(every))  # refuses labels that cannot be used before any work
+        labels = np.asarray(y)[chosen]
+    pooled = getattr(model, "readout", None) == "pool"
+    steps = sorted({*(_POOLED_STEPS if pooled else STEPS), few})
+    curve = model_curve(model, part, labels, steps, kernel, None, report)
+    ordinary = None
+    if labels is not None and hasattr(model, "network"):
+        layers = int(min(curve.steps_needed, few))
+        report(len(steps), len(steps) + 1, partial("{} ordinary layers".format, layers))
+        ordinary = _ordinary_network(model, layers, part, labels, kernel)
+    decision = decide_untrained(curve, ordinary, few)
+    return Verdict(decision.answer, decision.reason, curve, ordinary)
+
+
+def _ordinary_network(model: Any, layers: int, X: Array, y: Any, kernel: str) -> OrdinaryNetwork:
+    """A ReLU network; a layer costs what a step of the model costs."""
+    network = model.network([activation("relu")] * layers)
+    scores, _ = left_out_scores(
+        exact_kernel(network, X, kernel=kernel), *labelled_samples(model, y, len(X)), None
     )
-    gaps: tuple[Gap, ...] = ()
-    if labels is not None:
-        by_kernels = kernel_gap(models, every[chosen], labels, kernel, report)
-
-        def is_enough(gap: Gap) -> bool:
-            return gap_of(by_kernels, gap, closeness).is_settled(limit_of(gap))
-
-        gaps = by_kernels, network_gap(models, net, every[chosen], labels, seed, is_enough, report)
-    speed = Speed(evidence.forward_ratio, evidence.training_ratio, evidence.batch, units)
-    found = decide_untrained(gaps, closeness, speed)
-    command = _next_line(found.answer, images, every.shape[1:], units, train, labels, classes)
-    return Verdict(found.answer, found.reason, command, closeness, gaps, speed, None, twin)
+    name = _NAMES.get(type(network).__name__, type(network).__name__)
+    return OrdinaryNetwork(name, layers, float(scores.mean()), score_interval(scores), scores)
 
 
-def _next_line(
-    answer: str,
-    images: bool,
-    shape: tuple[int, ...],
-    units: int,
-    train: str,
-    labels: Array | None,
-    outputs: int,
-) -> str:
-    """A line of Python that goes on from the verdict on a model, with the names of the call: model, X and y."""
-    sizes = f"{shape[0]}, {units}, {outputs}" + (f", image_size={shape[1:]}" if images else "")
-    net = f"net = nsd.nets.{'ConvDEQNet' if images else 'DEQNet'}(model, {sizes}, train={train!r})"
-    if answer == "yes":
-        return f"{net}; twin, design = nsd.nets.explicit_twin(net, X)"
-    if labels is None:
-        return "nsd.verdict(model, X, y)  # with labels y"
-    if labels.dtype.kind == "f":
-        return f"{net}; nsd.nets.fit(net, (X, y), loss='squared')"
-    chosen = "models=['deq'], " if answer == "no" else ""
-    settings = f"nsd.nets.RaceSettings({chosen}width={units}, mode={train!r})"
-    return (
-        "from sklearn.model_selection import train_test_split; "
-        "X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_state=0); "
-        f"print(nsd.nets.race(model, (X_train, y_train), (X_test, y_test), {settings}))"
-    )
-
-
-def _not_solvable(error: ConvergenceError, images: bool) -> Verdict:
-    """What can be said about a DEQ whose equilibrium or kernel does not exist on these samples."""
-    reason = f"There is nothing to compare with, because the DEQ has no solution on these samples. {error}"
-    rows = "X.reshape(len(X), -1)" if images else "X"
-    command = f"print(nsd.data.inspect_rows({rows}))  # scaled as in training? If so: a smaller sigma_a2"
-    return Verdict("uncertain", reason, command, None, (), None, None, None)
-
-
-def _chosen(model: DEQ | ConvDEQ, every: Array, samples: int | None, seed: int) -> Array:
-    """Places of the samples that are compared."""
+def _chosen(model: Any, every: Array, samples: int | None, seed: int) -> IntArray:
+    """Places of the samples that are compared; all nodes of a graph, which belong together."""
+    if hasattr(model, "propagation"):
+        return np.arange(len(every))
     count = _ROWS
-    if isinstance(model, ConvDEQ):
-        positions = int(np.prod(every.shape[2:]))
+    positions = int(np.prod(every.shape[2:]))
+    if positions > 1:
         pairs = _POSITION_PAIRS / positions**2 if model.readout == "pool" else _POSITIONS / positions
-        count = int(np.clip(np.sqrt(pairs), _FEWEST, _MOST))
+        count = int(np.clip(np.sqrt(pairs), _FEWEST_IMAGES, _ROWS))
     if samples is not None:
         count = as_count(samples, "samples", least=20)
     order = np.random.default_rng(seed).permutation(len(every))
     return np.sort(order[:count])
 
 
-def _labels(y: ArrayLike, n: int) -> Array:
-    labels = np.asarray(y)
-    if len(labels) != n:
-        raise InputError(f"X has {n} samples and y {len(labels)} labels; one for each is needed.")
-    missing = [one is None or one != one for one in labels.reshape(n, -1)[:, 0]]
-    if any(missing):
-        raise InputError(
-            f"y has no label for {sum(missing)} of {n} samples (None or NaN). Leave these samples out."
-        )
-    return labels
+def _of_network(net: Any, X: Any, target: float, epochs: int, seed: int, report: Report) -> Verdict:
+    needed("torch", "The verdict on a trained network")
+    from notsodeep.distillation import distill
+    from notsodeep.verdicts.trained_curve import network_curve
+
+    curve = network_curve(net, X, STEPS, seed, report)
+    distilled = distill(net, X, target_agreement=target, epochs=epochs, seed=seed, progress=report)
+    decision = decide_trained(distilled)
+    return Verdict(decision.answer, decision.reason, curve, None, distilled)
 
 
-def _beyond_reach(model: DEQ | ConvDEQ, tau0: float, layers: int) -> float:
-    """Share of the response of a ConvDEQ that needs more steps than the twin has layers; 0 for rows.
-
-    A step passes on σ_a² S'(q) of the variance that comes from the neighbours, docs/theory.md (10.1): what is left
-    after `layers` steps comes from beyond their reach.
-    """
-    if not isinstance(model, ConvDEQ):
-        return 0.0
-    q = model.preactivation_variance(tau0)
-    passed = float(model.sigma_a2 * second_moment_slope(model.activation, np.array([q]))[0])
-    return float(min(passed, 1.0) ** layers)
-
-
-__all__ = ["Verdict", "verdict"]
+__all__ = ["OrdinaryNetwork", "Verdict", "verdict"]

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from notsodeep.cli import scenario
 from notsodeep.cli.scenario import SMALLEST
-from notsodeep.data import Table, load
+from notsodeep.data import TableData, load
 from notsodeep.designs import FAMILIES, KERNELS
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation, default_parameters
@@ -32,6 +32,8 @@ LARGEST_MEAN = LARGEST_GAP = 20.0
 LONGEST_FORMULA = 200
 # The conjugate kernel describes training of the readout, the tangent kernel training of all weights.
 MODES = {"ck": "readout", "both": "readout", "ntk": "all", "ntk_paper": "all"}
+# The kernel by which the verdict is made: that of what is trained.
+VERDICT_KERNELS = {"ck": "ck", "both": "ck", "ntk": "ntk", "ntk_paper": "ntk"}
 IMAGE_KERNELS = ("ck", "ntk")
 WIDTHS = (64, 128, 256, 512, 1024)
 
@@ -63,7 +65,7 @@ class PageData(scenario.Data):
         """Whether the samples come from an uploaded file."""
         return self.source == "file"
 
-    def _read(self) -> Table:
+    def _read(self) -> TableData:
         """Read the first n rows of the file or of the digits, or all if there are fewer."""
         if self.upload is not None:
             table = self.upload.table

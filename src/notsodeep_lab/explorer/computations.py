@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from notsodeep.cli import scenario
-from notsodeep.cli.scenario import ErrorPoint, Law, Prediction, Samples
+from notsodeep.cli.scenario import ErrorPoint, Law, Prediction, PreparedSamples
 from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.models import DEQ, ConvDEQ
@@ -32,18 +32,18 @@ ROWS_COMPARED = 400
 
 
 @lru_cache(maxsize=8)
-def samples_of(data: PageData) -> Samples:
+def samples_of(data: PageData) -> PreparedSamples:
     """Return the samples of a data source."""
     return data.samples()
 
 
 @lru_cache(maxsize=4)
-def images_of(data: PageData) -> Samples:
+def images_of(data: PageData) -> PreparedSamples:
     """Return the samples as downscaled images."""
     return small_images(data)
 
 
-def samples_for(choice: Choice) -> Samples:
+def samples_for(choice: Choice) -> PreparedSamples:
     """Return the samples in the form that the chosen network takes: rows or images."""
     return images_of(choice.data) if choice.images else samples_of(choice.data)
 

@@ -20,7 +20,7 @@ from notsodeep.designs.baselines import plain_layers
 from notsodeep.extras import needed
 from notsodeep.learning import Comparison, LearningCurve, compare_models, learning_curve
 from notsodeep.validation import Array
-from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, PageData
+from notsodeep_lab.explorer.choice import FORMULA, MODES, VERDICT_KERNELS, Choice, PageData
 from notsodeep_lab.explorer.computations import (
     Started,
     design_of,
@@ -93,17 +93,17 @@ def _part(data: PageData, most: int, images: bool) -> Part:
 
 
 def verdict_of(choice: Choice) -> Verdict:
-    """Judge on a subset of the samples whether the twin can replace the DEQ at the chosen width."""
-    return _verdict(judged_model(choice), design_of(choice), choice)
+    """Judge on a subset of the samples whether a few explicit layers can replace the DEQ."""
+    return _verdict(judged_model(choice), choice)
 
 
 @lru_cache(maxsize=64)
-def _verdict(model: Any, designed: Design, choice: Choice) -> Verdict:
+def _verdict(model: Any, choice: Choice) -> Verdict:
     from notsodeep.verdicts import verdict
 
     part = part_of(choice)
-    settings: dict[str, Any] = {"width": choice.units, "train": MODES[choice.kernel], "designed": designed}
-    return verdict(model, part.samples, part.labels, samples=max(len(part.samples), 20), **settings)
+    count = max(len(part.samples), 20)
+    return verdict(model, part.samples, part.labels, kernel=VERDICT_KERNELS[choice.kernel], samples=count)
 
 
 # --- learning curves ----------------------------------------------------------------------------------

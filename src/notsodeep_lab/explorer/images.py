@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from notsodeep.cli.scenario import Samples
+from notsodeep.cli.scenario import PreparedSamples
 from notsodeep.data import as_images
 from notsodeep.errors import InputError
 from notsodeep.validation import Array, root_mean_square_norm
@@ -14,7 +14,7 @@ from notsodeep_lab.explorer.choice import PageData
 SIDE = 4
 
 
-def small_images(data: PageData) -> Samples:
+def small_images(data: PageData) -> PreparedSamples:
     """Return the samples as images (n, channels, height, width) with |x(s)|² = 1 on average over positions.
 
     Raises:
@@ -37,7 +37,7 @@ def small_images(data: PageData) -> Samples:
     if small.shape != images.shape:
         note += f" were downscaled to {small.shape[2]} × {small.shape[3]} by averaging over blocks"
     rows = small / root_mean_square_norm(np.moveaxis(small, 1, -1).reshape(-1, small.shape[1]))
-    return Samples(rows, samples.labels, None, 1.0, (*samples.notes, f"{note}."))
+    return PreparedSamples(rows, samples.labels, None, 1.0, (*samples.notes, f"{note}."))
 
 
 def shrunk(images: Array, side: int) -> Array:

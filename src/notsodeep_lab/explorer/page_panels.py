@@ -90,7 +90,7 @@ def _show_image_design(choice: Choice) -> None:
 def show_design(left: DeltaGenerator, right: DeltaGenerator, choice: Choice) -> None:
     """Show a summary of the design, the activations, and the target and reached scalars."""
     designed, distances = computations.design_of(choice), computations.distances_of(choice)
-    good = (designed.exact or designed.misfit is not None) and distances.is_worth_it
+    good = (designed.exact or designed.misfit is not None) and distances.is_clearly_closer
     left.subheader("The activations", anchor=False)
     show_picture(left, "activations", choice)
     right.subheader("Is there a shallow twin?", anchor=False)

@@ -20,7 +20,7 @@ from notsodeep_lab.plots.experiment_lines import plot_epochs
 from notsodeep_lab.plots.row_spectra import plot_spectra
 
 if TYPE_CHECKING:
-    from notsodeep.nets import Distilled
+    from notsodeep.distillation import Distilled
 
 KINDS = ("activations", "curves", "times", "spectrum", "errors")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
@@ -202,7 +202,7 @@ def front_picture(distilled: Distilled) -> Picture:
     """Time against disagreement with the teacher, for every candidate of a distillation."""
     return Picture(
         "front",
-        f"Time against the share of images classified differently from the DEQ, for {len(distilled.front)} "
+        f"Time against the share of images classified differently from the DEQ, for {len(distilled.candidates)} "
         f"candidates; chosen: {distilled.name}.",
         "Lower left is better: faster, and in agreement with the DEQ more often.",
         lambda axes: figures.plot_front(distilled, axes),

@@ -12,7 +12,7 @@ from notsodeep.models import DEQ
 from notsodeep.progress import Message, Report
 
 if TYPE_CHECKING:
-    from notsodeep.nets import Distilled
+    from notsodeep.distillation import Distilled
     from notsodeep.nets.race import Race
 
 MOST_EPOCHS = 50
@@ -67,7 +67,8 @@ class DistillationPlan:
     def run(self, report: Report) -> Distilled:
         """Train the teacher and distil it, reporting after each batch."""
         from notsodeep.data import Preprocessing, load
-        from notsodeep.nets import DEQNet, distill, fit
+        from notsodeep.distillation import distill
+        from notsodeep.nets import DEQNet, fit
 
         digits = load("digits", split="train", dtype="float32")
         rows = Preprocessing.fit(digits.X).apply(digits.X)

@@ -14,7 +14,7 @@ from notsodeep_lab.explorer.race_job import MOST_EPOCHS, DistillationPlan, RaceJ
 from notsodeep_lab.explorer.words import plain
 
 if TYPE_CHECKING:
-    from notsodeep.nets import Distilled
+    from notsodeep.distillation import Distilled
     from notsodeep.nets.race import Race
 
 _POLL = 0.5  # seconds between updates of a race
@@ -80,7 +80,7 @@ def _show_job(job: RaceJob) -> None:
         st.error(plain(job.problem))
     elif job.result is not None:
         st.markdown(f"Race of a DEQ with {name}:")
-        distilled = hasattr(job.result, "front")
+        distilled = hasattr(job.result, "candidates")
         (_show_distilled if distilled else _show_standings)(job.result)
 
 
@@ -95,15 +95,14 @@ def _show_distilled(distilled: Distilled) -> None:
 
 
 def candidate_rows(distilled: Distilled) -> dict[str, list[str]]:
-    """Return the table of the distillation as columns of text: the DEQ first, then the candidates by cost."""
-    teacher = distilled.fidelity.teacher_milliseconds
-    agreements = [one.fidelity.agreement for one in distilled.front]
+    """Return the distillation as columns of text: the DEQ first, then the candidates, the fastest first."""
+    rows = distilled.rows()
     return {
-        "network": ["trained DEQ", *(one.name for one in distilled.front)],
-        "same class": ["", *("" if one is None else f"{one:.1%}" for one in agreements)],
+        "network": ["trained DEQ", *(row["name"] for row in rows)],
+        "same class": ["", *(f"{row['agreement']:.1%}" for row in rows)],
         "time": [
-            f"{teacher:.3g} ms",
-            *(f"{one.fidelity.milliseconds:.3g} ms" for one in distilled.front),
+            f"{rows[0]['teacher_milliseconds']:.3g} ms",
+            *(f"{row['milliseconds']:.3g} ms" for row in rows),
         ],
     }
 

@@ -7,7 +7,8 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice, PageData
+from notsodeep.cli.next_step import command_after_verdict
+from notsodeep_lab.explorer.choice import FORMULA, MODES, VERDICT_KERNELS, Choice, PageData
 from notsodeep_lab.explorer.computations import (
     IMAGES_TO_FIT,
     ROWS_TO_FIT,
@@ -88,7 +89,7 @@ def _image_script(choice: Choice, arguments: str) -> str:
         f"deq = nsd.ConvDEQ(phi, sigma_a2={choice.sigma_a2!r}, readout='flatten')",
         f"twin = nsd.design(deq, 1.0, kernel={choice.kernel!r}, X=X[:{IMAGES_TO_FIT}])",
         "print(twin.explain())",
-        f"verdict = nsd.verdict(deq, X, y, width={choice.units}, train={MODES[choice.kernel]!r}, designed=twin)",
+        f"verdict = nsd.verdict(deq, X, y, kernel={VERDICT_KERNELS[choice.kernel]!r})",
         "print(verdict)",
     ]
     return "\n".join(lines) + "\n"
@@ -119,16 +120,19 @@ def command_words(choice: Choice) -> list[list[str]]:
 
 def verdict_words(choice: Choice) -> list[str]:
     """Return the command of the verdict, which uses more samples than the page, as a list of arguments."""
-    return ["notsodeep", "verdict", *_network_words(choice)]
+    kernel = ["--kernel", VERDICT_KERNELS[choice.kernel]]
+    return ["notsodeep", "verdict", *_model_words(choice), *kernel, *_data_words(choice.data)]
 
 
 def next_command(choice: Choice, answer: str) -> str:
-    """Return the next command after a verdict: the design if the twin can replace the DEQ, else training."""
-    if answer == "yes" and not choice.images:
+    """Return the next command after a verdict."""
+    name = command_after_verdict(answer, samples_of(choice.data).labels, images=choice.images)
+    if name == "design":
         return shlex.join(command_words(choice)[0])
-    if samples_of(choice.data).labels is None:
+    if name == "verdict":
         return shlex.join(verdict_words(choice))
-    return shlex.join(["notsodeep", "train", *_network_words(choice)])
+    words = _network_words(choice) if name == "train" else [*_model_words(choice), *_data_words(choice.data)]
+    return shlex.join(["notsodeep", name, *words])
 
 
 def on_short_lines(commands: str) -> str:
@@ -148,12 +152,15 @@ def _on_short_lines(words: list[str]) -> str:
     return " \\\n".join(lines)
 
 
-def _network_words(choice: Choice) -> list[str]:
-    """Options of the model, the networks and the data for verdict and train."""
+def _model_words(choice: Choice) -> list[str]:
     conv = ["--model", "conv", "--readout", "flatten"] if choice.images else []
-    model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
+    return [*conv, "--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
+
+
+def _network_words(choice: Choice) -> list[str]:
+    """Options of the model, its networks and the data, as train takes them."""
     networks = ["--width", str(choice.units), "--train", MODES[choice.kernel]]
-    return [*conv, *model, *networks, *_data_words(choice.data)]
+    return [*_model_words(choice), *networks, *_data_words(choice.data)]
 
 
 def _data_words(data: PageData) -> list[str]:

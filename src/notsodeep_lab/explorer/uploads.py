@@ -9,7 +9,7 @@ from pathlib import PurePath
 
 import numpy as np
 
-from notsodeep.data import Table, read_table
+from notsodeep.data import TableData, read_table
 from notsodeep.data.table_files import csv_cells, is_number
 from notsodeep.errors import InputError
 from notsodeep.validation import Array
@@ -36,7 +36,7 @@ class Upload:
 
     name: str
     digest: str
-    table: Table = field(compare=False, repr=False)
+    table: TableData = field(compare=False, repr=False)
     label_column: str | None = None
     image_shape: tuple[int, int, int] | None = None
 

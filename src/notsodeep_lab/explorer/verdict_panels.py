@@ -55,16 +55,15 @@ def show_first_screen(choice: Choice) -> None:
 
 
 def _show_verdict(place: DeltaGenerator, beside: DeltaGenerator, choice: Choice, verdict: Verdict) -> None:
-    place.subheader("Can the twin replace the DEQ?", anchor=False)
-    box = {"yes": place.success, "no": place.warning, "uncertain": place.info}[verdict.answer]
-    icon = {"yes": "check_circle", "no": "cancel", "uncertain": "help"}[verdict.answer]
-    box(f"**{verdict.answer.capitalize()}.** {plain(verdict.reason)}", icon=f":material/{icon}:")
+    place.subheader("Can a few explicit layers replace the DEQ?", anchor=False)
+    box = {"replace": place.success, "keep": place.warning, "unsure": place.info}[verdict.answer]
+    icon = {"replace": "check_circle", "keep": "cancel", "unsure": "help"}[verdict.answer]
+    answer = {"replace": "Yes", "keep": "No", "unsure": "Unsure"}[verdict.answer]
+    box(f"**{answer}.** {plain(verdict.reason)}", icon=f":material/{icon}:")
     place.markdown("Next step:")
     place.code(on_short_lines(next_command(choice, verdict.answer)), language="bash", wrap_lines=True)
-    place.caption(plain(f"or in Python: {verdict.command}"))
     beside.subheader("Measurements", anchor=False)
-    facts = [part for part in (verdict.closeness, *verdict.gaps, verdict.speed) if part is not None]
-    beside.markdown("\n".join(f"- {plain(str(part))}" for part in facts))
+    beside.markdown("\n".join(f"- {plain(line.strip())}" for line in verdict.explain().splitlines()[1:]))
     beside.caption(plain(_basis(choice)))
 
 

@@ -32,7 +32,7 @@ def design_summary(designed: Design, distances: TwinDistances) -> str:
     layers = len(designed.network.layers)
     network = f"{layers} hidden layer{'s' * (layers > 1)}"
     if designed.misfit is not None:
-        answer = "Yes" if distances.is_worth_it else "Yes, but a plain network is as close"
+        answer = "Yes" if distances.is_clearly_closer else "Yes, but a plain network is as close"
         return (
             f"{answer}: {network} with the DEQ's activation and the input fed to every layer (an injected network). On "
             f"these samples the kernels differ by {distances.twin}."
@@ -43,7 +43,7 @@ def design_summary(designed: Design, distances: TwinDistances) -> str:
             f"{KERNEL_WORDS[designed.kernel]} by {designed.residual:.2g}. On these samples the kernels differ by "
             f"{distances.twin}."
         )
-    answer = "Yes" if distances.is_worth_it else "Yes, but a plain network is as close"
+    answer = "Yes" if distances.is_clearly_closer else "Yes, but a plain network is as close"
     return (
         f"{answer}: {network}. The four scalars of the {KERNEL_WORDS[designed.kernel]} match. On these samples the "
         f"kernels differ by {distances.twin}."

@@ -89,8 +89,8 @@ class ConvTwins(Experiment[ConvTwinsSpec]):
                 **task.parameters,
                 "kernel": "features" if kernel == "ck" else kernel,
                 "network": network,
-                "relative": distance.plain,
-                "up_to_factor": distance.scaled,
+                "relative": distance.relative,
+                "up_to_factor": distance.up_to_factor,
             }
             for network, field in _NETWORKS.items()
             for kernel, distance in zip(evidence.kernels, getattr(evidence, field), strict=True)

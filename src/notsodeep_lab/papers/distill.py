@@ -28,7 +28,7 @@ class DistillSpec(DEQSpec):
     width: int  # width of the teacher
     epochs: int  # epochs of training all weights of the teacher
     passes: int  # epochs of fitting all weights of a student
-    until: float  # target agreement with the teacher
+    target_agreement: float  # target agreement with the teacher
 
 
 class Distill(Experiment[DistillSpec]):
@@ -43,9 +43,11 @@ class Distill(Experiment[DistillSpec]):
     cut = "Few samples and one seed."
     timed = True
     quick = DistillSpec(
-        0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, until=0.98
+        0.5, ("relu", "tanh"), 1, "digits", samples=None, width=128, epochs=5, passes=6, target_agreement=0.98
     )
-    full = replace(quick, data="fashion_mnist", samples=8000, width=256, epochs=3, passes=6, until=0.99)
+    full = replace(
+        quick, data="fashion_mnist", samples=8000, width=256, epochs=3, passes=6, target_agreement=0.99
+    )
 
     def tasks(self, spec: DistillSpec) -> list[Task]:
         axes = {"activation": spec.activations, "seed": range(spec.seeds)}
@@ -54,7 +56,8 @@ class Distill(Experiment[DistillSpec]):
     def run(self, spec: DistillSpec, task: Task, data_dir: Path | None) -> list[Row]:
         import torch
 
-        from notsodeep.nets import DEQNet, SolverOptions, distill, fit, guarded
+        from notsodeep.distillation import distill, guarded
+        from notsodeep.nets import DEQNet, SolverOptions, fit
         from notsodeep_lab.papers.training_rows import parts_of
 
         parts, seed = parts_of(spec.data, spec.samples, data_dir), task["seed"]
@@ -67,16 +70,18 @@ class Distill(Experiment[DistillSpec]):
             # Training may exceed the bound that guarantees a unique equilibrium.
             warnings.simplefilter("ignore", RuntimeWarning)
             fit(teacher, (parts.X[:half], parts.y[:half]), epochs=spec.epochs, seed=seed)
-        small = distill(teacher, parts.X, until=spec.until, epochs=spec.passes, seed=seed)
-        networks = {one.name: one.network for one in small.front}
-        safe = guarded(small, teacher, share=_ASKED)
+        small = distill(
+            teacher, parts.X, target_agreement=spec.target_agreement, epochs=spec.passes, seed=seed
+        )
+        networks = {one.name: one.network for one in small.candidates}
+        safe = guarded(small, teacher, max_fallback_share=_ASKED)
         with torch.no_grad():
             own, guard = teacher(parts.X_test).argmax(1), safe(parts.X_test).argmax(1)
             classes = {name: network(parts.X_test).argmax(1) for name, network in networks.items()}
         common = {
             "data": spec.data,
             **task.parameters,
-            "until": spec.until,
+            "target_agreement": spec.target_agreement,
             "teacher_accuracy": _agreement(own, parts.y_test),
             "guarded": _agreement(guard, own),
             "asked": safe.last_share,
@@ -87,19 +92,22 @@ class Distill(Experiment[DistillSpec]):
                 **{
                     field: value
                     for field, value in row.items()
-                    if field not in ("interval", "relative_error", "error_interval", "lower")
+                    if field not in ("interval", "relative_error", "lower")
                 },
                 **common,
                 "agreement": _agreement(classes[row["name"]], own),
                 "accuracy": _agreement(classes[row["name"]], parts.y_test),
             }
-            for row in small.rows()
+            # In an order that does not depend on measured times.
+            for row in sorted(small.rows(), key=lambda row: str(row["name"]))
         ]
 
     def expectations(self, spec: DistillSpec, rows: Sequence[Row]) -> list[Expectation]:
         candidates = chosen(rows, kind="candidate")
         return claims_by(
-            lambda part, **key: _claims(part, spec.until, **key), candidates, activation=spec.activations
+            lambda part, **key: _claims(part, spec.target_agreement, **key),
+            candidates,
+            activation=spec.activations,
         )
 
 
@@ -107,7 +115,7 @@ def _agreement(first: Any, second: Any) -> float:
     return float((first == second).double().mean())
 
 
-def _claims(rows: list[Row], until: float, activation: str) -> Iterator[Expectation]:
+def _claims(rows: list[Row], target_agreement: float, activation: str) -> Iterator[Expectation]:
     students = chosen(rows, chosen=True)
     agreement, accuracy = mean(students, "agreement"), mean(students, "accuracy")
     faster = mean(students, "teacher_milliseconds") / mean(students, "milliseconds")
@@ -116,8 +124,8 @@ def _claims(rows: list[Row], until: float, activation: str) -> Iterator[Expectat
         f"agreement with the teacher, {activation}",
         None,
         agreement,
-        bool(agreement >= until),
-        f"yes if at least {until:g}, on the test part; {names}; {faster:.2g} times as fast as the DEQ",
+        bool(agreement >= target_agreement),
+        f"yes if at least {target_agreement:g}, on the test part; {names}; {faster:.2g} times as fast as the DEQ",
     )
     lost = mean(students, "teacher_accuracy") - accuracy
     yield Expectation(

@@ -147,7 +147,7 @@ def _draw_twins(rows: Rows) -> Figure:
         "accuracy": "accuracy",
         "agreement": "agreement with the DEQ",
         "inference_seconds": "inference time",
-        "memory": "memory of a training step",
+        "epoch_seconds": "time per epoch",
     }
     return arrange(
         [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2
@@ -172,7 +172,10 @@ def _draw_conv_twins(rows: Rows) -> Figure:
 def _draw_distill(rows: Rows) -> Figure:
     selected = needed(rows, "candidate")
     return arrange(
-        _panels(selected, ("data", "activation"), plot_front, until=selected[0]["until"]), columns=2
+        _panels(
+            selected, ("data", "activation"), plot_front, target_agreement=selected[0]["target_agreement"]
+        ),
+        columns=2,
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
-from notsodeep.designs import SphereDesign, design, sphere_design
-from notsodeep.equivalents import equivalent, kernel_distance, limiting_density, sphere_equivalent
+from notsodeep.designs import design
+from notsodeep.equivalents import equivalent, kernel_distance, limiting_density
 from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
@@ -37,6 +37,7 @@ from notsodeep_lab.papers.measures import (
     spectrum_row,
 )
 from notsodeep_lab.papers.row_statistics import kolmogorov, six_digits
+from notsodeep_lab.papers.sphere_twin import sphere_design, sphere_equivalent
 
 # Largest n at which the refined form uses the exact square of the Gram matrix instead of a sketch.
 _EXACT_SQUARE = 2000
@@ -197,16 +198,13 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
     """HLD's Corollary 1: a √2·ReLU DEQ and its quadratic layer on the unit sphere."""
     kernel, exact_kernel_of = _SPHERE[which]
     X = UnitSphere(d).sample(n, seed)
-    twin_design = sphere_design(sigma_a2, d, which)
+    model, network = sphere_design(sigma_a2, d, which)
     record: Row = {"data": "sphere", "n": n, "p": d, "seed": seed}
-    whole = exact_kernel_of(twin_design.model, X, of="preactivations")
-    quadratic = exact_kernel_of(twin_design.network, X)
+    whole = exact_kernel_of(model, X, of="preactivations")
+    quadratic = exact_kernel_of(network, X)
     approximations: dict[str, tuple[str, Matrix]] = {
         "twin": ("one quadratic layer", quadratic),
-        "equivalent": (
-            "equivalent α11ᵀ + βXXᵀ + μI",
-            sphere_equivalent(twin_design.model, X, kernel_name(kernel)),
-        ),
+        "equivalent": ("equivalent α11ᵀ + βXXᵀ + μI", sphere_equivalent(model, X, kernel_name(kernel))),
     }
     for source, (label, matrix) in approximations.items():
         yield distance_row(record, (whole, matrix), kernel, ("deq", source), label, main=source == "twin")
@@ -214,13 +212,13 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
             yield spectrum_row(record, kernel, source, label, eigenvalues(matrix))
     if drawn:
         yield spectrum_row(record, kernel, "deq", "DEQ, √2·ReLU", eigenvalues(whole))
-        yield from _quadratic_rows(kernel, twin_design)
+        yield from _quadratic_rows(kernel, model, network)
 
 
-def _quadratic_rows(kernel: str, twin_design: SphereDesign) -> Iterator[Row]:
-    layer = twin_design.network.layers[0]
+def _quadratic_rows(kernel: str, deq: DEQ, network: Explicit) -> Iterator[Row]:
+    layer = network.layers[0]
     constant, linear, quadratic = dict(layer.parameters)["coefficients"]
-    deq, scale = twin_design.model, sqrt(twin_design.model.preactivation_variance(1.0))
+    scale = sqrt(deq.preactivation_variance(1.0))
     yield activation_row(kernel, deq.activation, 0, scale, label="DEQ, √2·ReLU")
     yield activation_row(kernel, layer, 1, 1.0, a0=constant, a1=linear, a2=quadratic)
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from notsodeep.convergence import DescentSettings, PaperNetwork, gradient_descent, tangent_spectrum
+from notsodeep.convergence import PaperNetwork, gradient_descent, tangent_spectrum
 from notsodeep.data import Preprocessing, UnitSphere, load
 from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
@@ -112,7 +112,7 @@ def accuracy_rows(
 def race_rows(
     deq: DEQ, settings: RaceSettings, data: str, samples: int | None, data_dir: Path | None
 ) -> Iterator[Row]:
-    """Train a DEQ, its twin and a plain network: accuracy, agreement, time and memory."""
+    """Train a DEQ, its twin and a plain network: accuracy, agreement and time."""
     train = load(data, split="train", n=samples, data_dir=data_dir)
     test = load(data, split="test", data_dir=data_dir)
     result = race(deq, (train.X, train.y), (test.X, test.y), settings)
@@ -137,7 +137,6 @@ def race_rows(
             else float(np.mean(run.predictions == deqs[other])),
             "lr": result.lr,
             "stopped": run.history.stopped,
-            "memory": run.memory,
             "epoch_seconds": float(np.median(times)) if times else None,
             "feature_seconds": run.history.feature_seconds,
             "inference_seconds": run.inference_seconds,
@@ -176,8 +175,8 @@ def descent_row(
     problem: Regression, width: int, sigma_w2: float, *, lr: float | None, steps: int, every: int, seed: int
 ) -> Row:
     """Train by gradient descent; if `lr` is None, the step size is chosen automatically."""
-    settings = DescentSettings(steps, lr=lr, every=every, dtype="float32")
-    descent = gradient_descent(problem.X, problem.y, width, sigma_w2, settings, seed=seed)
+    options: dict[str, Any] = {"lr": lr, "every": every, "seed": seed, "dtype": "float32"}
+    descent = gradient_descent(problem.X, problem.y, width, sigma_w2, steps, **options)
     return {
         "kind": "training",
         "width": width,

@@ -18,7 +18,6 @@ MEASURES: dict[str, tuple[float, str, bool]] = {
     "accuracy": (100.0, "test accuracy (%)", True),
     "agreement": (100.0, "agreement (%)", True),
     "inference_seconds": (1e3, "ms per 1000 samples", False),
-    "memory": (2.0**-20, "MiB", False),
     "epoch_seconds": (1.0, "s per epoch", False),
 }
 _HATCHES = ("", "/////", ".....")
@@ -30,7 +29,7 @@ _ROOM = 1.3  # height of the axis relative to the largest value, for the numbers
 def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
     """Plot one measure of every model, averaged over seeds, grouped by data, activation and training mode.
 
-    Times and memory are bars from zero. Shares are points with error bars of one standard deviation over seeds, on an
+    Times are bars from zero. Shares are points with error bars of one standard deviation over seeds, on an
     axis that does not start at zero.
     """
     axes = panel(ax)

@@ -180,7 +180,7 @@ def _drawn(design: Design) -> str:
 
 
 def training_body(rows: Sequence[dict[str, Any]]) -> Markup:
-    """Render a comparison of trained models: accuracy, agreement, times, memory."""
+    """Render a comparison of trained models: accuracy, agreement, times."""
     shared = {
         name: shown(rows[0].get(name)) for name in ("data", "width", "train", "optimizer", "lr", "seeds")
     }

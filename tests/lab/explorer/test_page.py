@@ -96,7 +96,7 @@ def assert_first_screen(page: AppTest) -> None:
     assert "deep equilibrium model" in page.markdown[0].value
     boxes = [*page.success, *page.warning, *page.info]
     assert len(boxes) == 1
-    assert boxes[0].value.startswith(("**Yes.**", "**No.**", "**Uncertain.**"))
+    assert boxes[0].value.startswith(("**Yes.**", "**No.**", "**Unsure.**"))
     assert page.code[0].value.startswith("notsodeep ")
     assert any("150 of the 1000 samples" in one.value for one in page.caption)
     controls = [*page.selectbox, *page.slider, *page.number_input, *page.select_slider, *page.radio]
@@ -296,10 +296,10 @@ def test_a_distillation_ends_with_its_candidates(page: AppTest):
     pytest.importorskip("torch")
     run_race(page, "distil", 1)
     distilled, table = page.session_state["race"].result, page.table[0].value
-    assert list(table["network"]) == ["trained DEQ", *(one.name for one in distilled.front)]
-    assert any(one.kind == "cut" for one in distilled.front)
+    assert list(table["network"]) == ["trained DEQ", *(one.name for one in distilled.candidates)]
+    assert any(one.kind == "cut" for one in distilled.candidates)
     shown = [float(value.rstrip("%")) for value in table["same class"][1:]]
-    assert shown == pytest.approx([100 * one.fidelity.agreement for one in distilled.front], abs=0.051)
+    assert shown == pytest.approx([100 * one.agreement for one in distilled.candidates], abs=0.051)
 
 
 def test_the_stop_button_stops(page: AppTest, monkeypatch):

@@ -112,7 +112,7 @@ def test_times_are_bars_from_zero_and_shares_are_points() -> None:
     assert max(points.get_yticks()) <= 100.0
     # A model that was not measured leaves a gap.
     rows = [row for row in races() if row["model"] != "plain" or row["data"] == "mnist"]
-    heights = [patch.get_height() for patch in plot_race(rows, "memory").containers[2].patches]
+    heights = [patch.get_height() for patch in plot_race(rows, "epoch_seconds").containers[2].patches]
     assert np.isnan(heights[:2]).all()
     assert np.isfinite(heights[2:]).all()
 

@@ -260,8 +260,8 @@ def failing_sync(descriptor: int) -> None:
 @pytest.mark.parametrize(
     ("function", "broken", "words"),
     [
-        ("write", FullDisk(0), "No space left.*Make room"),
-        ("write", FullDisk(100), "No space left.*Make room"),
+        ("write", FullDisk(0), "No space left.*Free some space"),
+        ("write", FullDisk(100), "No space left.*Free some space"),
         ("fsync", failing_sync, "Input/output error"),
     ],
 )

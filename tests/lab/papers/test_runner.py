@@ -291,8 +291,8 @@ class OtherSpec(Spec):
     ("options", "words"),
     [
         ({"size": "medium"}, "size='medium' is not known. Choose one of: quick, full"),
-        ({"seeds": 0}, "seeds must be a whole number from 1 on; got 0"),
-        ({"jobs": 0}, "jobs must be a whole number from 1 on; got 0"),
+        ({"seeds": 0}, "seeds must be a whole number of at least 1; got 0"),
+        ({"jobs": 0}, "jobs must be a whole number of at least 1; got 0"),
         ({"spec": OtherSpec()}, "takes a ToySpec"),
         ({"spec": SETTINGS, "seeds": 3}, "not both"),
         ({"spec": ToySpec(sizes=(1, 1))}, "two tasks of the same key"),

@@ -1,0 +1,236 @@
+"""What `distill` returns: the chosen network, how often it agrees with the teacher, and all candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, log
+from pathlib import Path
+from typing import Any
+
+from notsodeep.display import Shown
+from notsodeep.distillation.certainty import RISK
+from notsodeep.distillation.guard import ErrorEstimate
+from notsodeep.distillation.student_networks import Student
+from notsodeep.distillation.teachers import MOST_TEST
+
+# A faster candidate whose expected error is at most so many times as large makes a test superfluous.
+_NEARLY = 2.0
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Candidate(Shown):
+    """A network that was tried in place of the teacher.
+
+    Attributes:
+        name: what it is, in words.
+        kind: "cut" (the teacher's cell stopped early), "refitted" (cut, with a refitted readout), "relaxed" (one
+            relaxation factor for each step and a refitted readout), "closed form" (own steps of a DEQ fitted in closed
+            form), "trained" (the same, then all weights) or "mlp".
+        network: the module.
+        agreement: share of test rows with the teacher's class; for a single output the share of variance explained.
+        interval: 95 % interval of the agreement.
+        lower: bound that the agreement exceeds with 95 % certainty.
+        certain: whether this bound reaches the target; the choice among candidates allows for their number as well.
+        relative_error: root mean square error of the outputs over the standard deviation of the teacher's.
+        seconds: measured time of one batch.
+        operations: multiplications with weights for one sample.
+        expected_error: estimated on validation rows, by which candidates are ordered.
+    """
+
+    name: str
+    kind: str
+    network: Student = field(repr=False)
+    agreement: float
+    interval: tuple[float, float]
+    lower: float
+    certain: bool
+    relative_error: float
+    seconds: float
+    operations: int
+    expected_error: float
+
+    @property
+    def steps(self) -> int | None:
+        """Number of steps of the teacher's cell; None for an MLP."""
+        return self.network.steps
+
+
+def choose(candidates: Sequence[Candidate], target_agreement: float) -> tuple[Candidate, bool]:
+    """Choose the fastest candidate that certainly reaches the target, and True; docs/theory.md (12.5).
+
+    The fastest of many candidates that pass a test on the same rows would often be a lucky one. Candidates are
+    therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first;
+    the first failure ends the tests. An unfaithful candidate is chosen only if the first unfaithful one in this order
+    passes: the risk is that of a single test. Candidates that a faster one nearly equals in expected error are left
+    out, since each further test is a chance to fail. If the first test fails, the most faithful candidate is returned,
+    with False.
+    """
+    by_error = sorted(candidates, key=lambda one: (one.expected_error, one.seconds))
+    kept: list[Candidate] = []
+    for one in sorted(candidates, key=lambda one: one.seconds):
+        if all(other.expected_error > _NEARLY * one.expected_error for other in kept):
+            kept.append(one)
+    best, certain = by_error[0], False
+    for one in by_error:
+        if one is not by_error[0] and one not in kept:
+            continue
+        if not one.lower >= target_agreement:
+            break
+        if not certain or one.seconds < best.seconds:
+            best, certain = one, True
+    return best, certain
+
+
+def rows_to_certify(target_agreement: float) -> int | None:
+    """About how many samples certify this agreement if all test rows agree; None if no number does."""
+    if target_agreement >= 1.0:
+        return None
+    rows = ceil(ceil(log(RISK) / log(target_agreement)) / MOST_TEST)
+    return int(round(rows, 2 - len(str(rows))))
+
+
+@dataclass(frozen=True, repr=False)
+class Distilled(Shown):
+    """An explicit network that gives the teacher's answers, how often it does, and what else was tried.
+
+    Attributes:
+        chosen: the fastest candidate that certainly reaches the target, or the most faithful one if none does.
+        candidates: all candidates, the fastest first.
+        target_agreement: the target given to `distill`.
+        certain: whether the chosen network reaches it, with 95 % certainty and on samples like those of the
+            distillation, docs/theory.md (12.5).
+        test_rows: number of rows on which agreement was measured; no fit depends on them.
+        batch_size: samples of a batch that was timed.
+        teacher_seconds: measured time of one batch, teacher.
+        unusable_share: share of the samples for which the teacher had no converged, finite output; they were not used.
+        single_output: whether agreement is the share of variance explained.
+        error_estimate: on which samples the chosen network is likely to be wrong; `guarded` uses it.
+    """
+
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+    target_agreement: float
+    certain: bool
+    test_rows: int
+    batch_size: int
+    teacher_seconds: float
+    unusable_share: float
+    single_output: bool
+    error_estimate: ErrorEstimate = field(repr=False)
+
+    @property
+    def network(self) -> Student:
+        """The chosen network."""
+        return self.chosen.network
+
+    @property
+    def name(self) -> str:
+        """What the chosen network is, in words."""
+        return self.chosen.name
+
+    @property
+    def agreement(self) -> float:
+        """Share of test rows with the teacher's class; for a single output the share of variance explained."""
+        return self.chosen.agreement
+
+    @property
+    def agreement_interval(self) -> tuple[float, float]:
+        """95 % interval of the agreement."""
+        return self.chosen.interval
+
+    @property
+    def steps(self) -> int | None:
+        """Number of steps of the chosen network; None for an MLP."""
+        return self.chosen.steps
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast as the teacher the chosen network is."""
+        return self.teacher_seconds / self.chosen.seconds
+
+    @property
+    def certainty(self) -> str:
+        """Whether the target is certainly reached, in words, and what would help if it is not."""
+        target = f"{100.0 * self.target_agreement:.4g} %"
+        bound = f"at least {self.chosen.lower:.2%}"
+        if self.certain:
+            return f"It reaches {target} agreement with 95 % certainty ({bound})."
+        words = f"No candidate reaches {target} with 95 % certainty; this is the most faithful one ({bound})."
+        needed = None if self.single_output else rows_to_certify(self.target_agreement)
+        if needed is not None and self.chosen.interval[1] >= self.target_agreement:
+            words += f" Certifying {target} takes about {needed} rows."
+        return words
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All candidates as plain rows, for tables and figures; times are milliseconds for 1000 samples."""
+        per_thousand = 1e6 / self.batch_size
+        return [
+            {
+                "kind": "candidate",
+                "name": one.name,
+                "fit": one.kind,
+                "steps": one.steps,
+                "chosen": one is self.chosen,
+                "certain": one.certain,
+                "operations": one.operations,
+                "agreement": one.agreement,
+                "interval": list(one.interval),
+                "lower": one.lower,
+                "relative_error": one.relative_error,
+                "single_output": self.single_output,
+                "rows": self.test_rows,
+                "milliseconds": per_thousand * one.seconds,
+                "teacher_milliseconds": per_thousand * self.teacher_seconds,
+            }
+            for one in self.candidates
+        ]
+
+    def explain(self) -> str:
+        """The result in words, and a table of all candidates."""
+        low, high = self.agreement_interval
+        what = "explains" if self.single_output else "same class as the teacher on"
+        of = "of the variance on" if self.single_output else "of"
+        lines = [
+            f"{self.name}: {what} {self.agreement:.2%} {of} {self.test_rows} test rows ({low:.2%} to {high:.2%}), "
+            f"{self.speedup:.1f} times as fast.",
+            self.certainty,
+        ]
+        if self.unusable_share:
+            lines.append(
+                f"The teacher had no converged output for {self.unusable_share:.2%} of the rows; these were not used."
+            )
+        width = max(len(one.name) for one in self.candidates)
+        lines.append(f"  {'candidate':{width}}  ms/1000  agreement  95 % interval")
+        for one, row in zip(self.candidates, self.rows(), strict=True):
+            mark = "→" if one is self.chosen else " "
+            low, high = one.interval
+            lines.append(
+                f"{mark} {one.name:{width}}  {row['milliseconds']:7.3g}  {one.agreement:9.2%}  {low:.2%} to {high:.2%}"
+            )
+        lines.append(f"  {'the teacher':{width}}  {1e6 / self.batch_size * self.teacher_seconds:7.3g}")
+        return "\n".join(lines)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw time against disagreement for all candidates; returns the Axes."""
+        from notsodeep.figures import plot_front
+
+        return plot_front(self, ax)
+
+    def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the network as ONNX, for any number of samples, and compare it with torch; needs the extra "onnx"."""
+        from notsodeep.distillation.onnx_export import export_onnx
+
+        return export_onnx(self.network, path, overwrite=overwrite)
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {
+            "name": self.name,
+            "agreement": self.agreement,
+            "agreement_interval": self.agreement_interval,
+            "certain": self.certain,
+            "speedup": self.speedup,
+        }
+
+
+__all__ = ["Candidate", "Distilled", "choose", "rows_to_certify"]

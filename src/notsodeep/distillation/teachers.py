@@ -1,0 +1,197 @@
+"""The network to replace: a frozen copy of it, its outputs on unlabelled samples, and the split of the samples."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from notsodeep.distillation.fitting import BATCH, Part
+from notsodeep.distillation.student_networks import ModuleCell
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.samples import as_inputs, as_tensor
+from notsodeep.progress import Report
+
+# Samples below which nothing can be fitted and tested.
+_FEWEST = 50
+# Shares of the rows: validation; test at least, and at most where rows are few.
+_VALIDATION, _LEAST_TEST, MOST_TEST = 0.1, 0.1, 0.3
+_MOST_VALIDATION_ROWS = 2000
+# A student that differs half as often as allowed passes with this number of rows over the share that may differ.
+_ENOUGH = 12.0
+# Outputs that vary by this number of units in the last place are constant.
+_ROUNDING = 4.0
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A frozen copy of the network to replace.
+
+    Attributes:
+        function: outputs of samples.
+        network: the same, if it is a `DEQNet` or `ConvDEQNet`.
+        cell: its cell, if the caller gave one.
+    """
+
+    function: Callable[[Tensor], Any]
+    network: EquilibriumNet | None
+    cell: ModuleCell | None
+
+    @classmethod
+    def of(cls, teacher: Any, X: Tensor, cell: Any, readout: Any, z0: Any) -> Teacher:
+        """Copy a teacher, and its cell; modules are put in evaluation mode, functions are called as they are."""
+        try:
+            # One copy of all: a cell that is a method of the teacher becomes a method of the copy.
+            teacher, cell, readout, z0 = parts = copy.deepcopy((teacher, cell, readout, z0))
+        except Exception as error:
+            raise InputError(
+                f"The teacher cannot be copied ({error}). Pass a function instead: distill(lambda X: teacher(X), X), "
+                "with the teacher in evaluation mode."
+            ) from error
+        for part in parts:
+            owner = part if isinstance(part, nn.Module) else getattr(part, "__self__", None)
+            if isinstance(owner, nn.Module):
+                owner.eval()
+        if isinstance(teacher, EquilibriumNet):
+            teacher._settings = replace(teacher._settings, on_failure="ignore")
+            return cls(teacher, teacher, None)
+        return cls(teacher, None, None if cell is None else _module_cell(cell, readout, z0, X))
+
+    @torch.no_grad()
+    def outputs(self, X: Tensor, report: Report) -> tuple[Tensor, Tensor]:
+        """The outputs of all samples, (rows, outputs), and whether each one is finite and converged."""
+        outputs, usable = [], []
+        for start in range(0, len(X), BATCH):
+            rows = X[start : start + BATCH]
+            values = as_tensor(self.function(rows.clone()), "The teacher's output").detach()
+            values = values[:, None] if values.ndim == 1 else values
+            if values.ndim != 2 or len(values) != len(rows):
+                raise InputError(
+                    "The teacher must return a row of outputs for each sample, (rows, outputs); "
+                    f"got {tuple(values.shape)} for {len(rows)} samples."
+                )
+            good = torch.isfinite(values).all(1)
+            solve = None if self.network is None else self.network.last_solve
+            if solve is not None:
+                good &= solve.residuals.to(good.device) <= solve.tolerance
+            outputs.append(values.to(X))
+            usable.append(good.to(X.device))
+            report(start + len(rows), len(X), lambda: "teacher's outputs")
+        good = torch.cat(usable)
+        share = float(good.double().mean())
+        if share < 0.5:
+            raise ConvergenceError(
+                f"The teacher has no converged, finite output for {1.0 - share:.0%} of the rows.",
+                "Give its solver more steps or a looser tolerance, or scale X as in its training.",
+            )
+        return torch.cat(outputs), good
+
+
+def _module_cell(cell: Any, readout: Any, z0: Any, X: Tensor) -> ModuleCell:
+    """The cell of a module, called once to see whether it fits."""
+    if readout is None or (z0 is None and not isinstance(readout, nn.Linear)):
+        raise InputError(
+            "cell= needs readout=, from a state to the outputs, and z0=, the first state: a tensor of the shape of one "
+            "state, or a function of the samples. z0 is zero if readout is a torch.nn.Linear and z0 is left out."
+        )
+    with torch.no_grad():
+        module = ModuleCell(cell, readout, z0, X[:2])
+        state = module.start(X[:2])
+        following = module(state, X[:2])
+    if following.shape != state.shape:
+        raise InputError(
+            f"cell(z, x) must return a state like z: for z of shape {tuple(state.shape)} it returned "
+            f"{tuple(following.shape)}."
+        )
+    return module
+
+
+def read_samples(X: Any, teacher: Any) -> Tensor:
+    """Copy the samples of an array, a tensor or a DataLoader to the precision and the device of the teacher."""
+    if isinstance(X, DataLoader):
+        X = _from_loader(X)
+    if isinstance(teacher, EquilibriumNet):
+        return as_inputs(X, teacher, "X").clone()
+    if not callable(teacher):
+        raise InputError(
+            "distill takes a DEQNet, a ConvDEQNet, any torch module or a function of samples as teacher; "
+            f"got {type(teacher).__name__}."
+        )
+    values = as_tensor(X, "X").detach()
+    if values.ndim < 2 or not values.numel():
+        raise InputError(f"X must have samples in rows, or images; got shape {tuple(values.shape)}.")
+    like = next(iter(teacher.parameters()), None) if isinstance(teacher, nn.Module) else None
+    if like is not None and like.is_floating_point():
+        values = values.to(like.device, like.dtype, copy=True)
+    else:
+        values = values.clone() if values.is_floating_point() else values.to(torch.float32)
+    bad = int((~torch.isfinite(values).flatten(1).all(1)).sum())
+    if bad:
+        raise InputError(
+            f"X has NaN or infinite entries in {bad} of {len(values)} samples. Remove or impute them."
+        )
+    return values
+
+
+def _from_loader(loader: DataLoader[Any]) -> Tensor:
+    """All samples of a DataLoader, the first entry of batches that are tuples; its generator is left as it was."""
+    generator = loader.generator
+    state = None if generator is None else generator.get_state()
+    batches: Iterable[Any] = (one[0] if isinstance(one, list | tuple) else one for one in loader)
+    samples = torch.cat([as_tensor(one, "A batch of X") for one in batches])
+    if generator is not None and state is not None:
+        generator.set_state(state)
+    return samples
+
+
+class Split(NamedTuple):
+    """Samples with the teacher's outputs, in three parts that have no row in common.
+
+    Attributes:
+        train: rows that weights are fitted to.
+        validation: rows that stop fits and put candidates in order.
+        test: rows on which agreement is measured; neither a fit nor the order depends on them.
+    """
+
+    train: Part
+    validation: Part
+    test: Part
+
+
+def split_rows(X: Tensor, Y: Tensor, usable: Tensor, seed: int, target_agreement: float) -> Split:
+    """Split the usable rows at random; the closer the target is to 1, the more rows test."""
+    places, outputs = usable.nonzero().squeeze(1), Y.shape[1]
+    rows, needed = len(places), max(_FEWEST, 2 * outputs)
+    if rows < needed:
+        raise InputError(
+            f"{rows} usable rows are too few to fit and test {outputs} outputs: give at least {needed}."
+        )
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)).to(places.device)
+    enough = max(ceil(_ENOUGH / max(1.0 - target_agreement, 1e-9)), int(_LEAST_TEST * rows))
+    test = min(enough, int(MOST_TEST * rows))
+    validation = min(max(int(_VALIDATION * rows), 5), _MOST_VALIDATION_ROWS)
+    sizes = [rows - validation - test, validation, test]
+    parts = [(X[part], Y[part]) for part in torch.split(places[order], sizes)]
+    for _, values in parts:
+        _refuse_constant(values)
+    return Split(*parts)
+
+
+def _refuse_constant(outputs: Tensor) -> None:
+    """Refuse outputs that vary by rounding alone: errors are relative to their variation."""
+    low, high = outputs.double().aminmax(dim=0)
+    if bool((high - low <= _ROUNDING * torch.finfo(outputs.dtype).eps * high.abs().maximum(low.abs())).all()):
+        raise InputError(
+            f"The teacher's outputs are the same for {len(outputs)} random rows of X, so there is nothing to learn. "
+            "Give more or other rows."
+        )
+
+
+__all__ = ["MOST_TEST", "Split", "Teacher", "read_samples", "split_rows"]

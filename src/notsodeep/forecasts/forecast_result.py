@@ -1,0 +1,184 @@
+"""`Forecast`: what a solver will do with each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from notsodeep.display import Shown
+from notsodeep.errors import InputError
+from notsodeep.validation import Array, as_count, one_of
+
+SOLVERS = ("iteration", "anderson")
+# What `advice` aims at: relative errors of the equilibrium and of the gradient, and a rate that leaves a margin.
+ACCURACY, GRADIENT_ACCURACY, SAFE_RATE = 1e-3, 0.1, 0.95
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GradientForecast(Shown):
+    """How the adjoint equation t = w + Jᵀ t behaves, J the Jacobian of the cell at the equilibrium.
+
+    Attributes:
+        adjoint_norm: ‖t‖/‖w‖ of each sample for a random cotangent w; infinite where the adjoint has no limit.
+        errors: relative error of the adjoint after 0, 1, … terms of its series, (samples, terms).
+        rate: factor by which each further term reduces the error.
+    """
+
+    adjoint_norm: Array
+    errors: Array
+    rate: Array
+
+    def error(self, k: int) -> Array:
+        """Relative error ‖t − t_k‖/‖t‖ of the k-step ("phantom") gradient of each sample.
+
+        t_k has k terms: k = 1 is the gradient of one evaluation of the cell at the equilibrium. The gradient of a
+        weight is t times a signal, so that its relative error is the same. Infinite where the adjoint has no limit.
+        """
+        last, steps = self.errors.shape[1] - 1, as_count(k, "k")
+        known = self.errors[:, min(steps, last)]
+        return np.asarray(known * self.rate ** max(0, steps - last))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Forecast(Shown):
+    """What a solver does with each sample: whether it settles, in how many steps, and how good gradients are.
+
+    `forecast` makes it, from a model (wide limit, no network) or measured on a network.
+
+    Attributes:
+        source: "predicted" or "measured".
+        model: the model or network, in words.
+        rate: factor by which an evaluation of the cell reduces a small error, (n,): the larger of both modes, or the
+            largest modulus of an eigenvalue of the Jacobian. NaN where no equilibrium was found.
+        residuals: ‖z_{k+1} − z_k‖/‖z_{k+1}‖ of plain iteration, (n, K); column k is the step from z_k, z_0 = 0. The
+            residual that `DEQNet` reports after s steps is column s, because it starts at z_1.
+        errors: ‖z_k − z*‖/‖z*‖ in column k, (n, K); NaN where there is no equilibrium.
+        gradient: the adjoint and truncated gradients.
+        anderson_curve: computes `anderson_residuals`, when they are needed.
+        probability: of an equilibrium of a network of this width, (n,); None without a width.
+        probability_error: standard error of the probability; None without a width.
+        width: m; None for the wide limit.
+        eigenvalues: leading eigenvalues of the Jacobian of each sample, (n, some), measured only.
+        initial: of a measured network, the forecast for its random initialisation, where its model is known.
+        safe_gain: computes the largest safe σ_a² and the present one; predicted only.
+    """
+
+    source: str
+    model: str
+    rate: Array
+    residuals: Array
+    errors: Array
+    gradient: GradientForecast
+    anderson_curve: Callable[[], Array]
+    probability: Array | None = None
+    probability_error: Array | None = None
+    width: int | None = None
+    eigenvalues: Any = None
+    initial: Forecast | None = None
+    safe_gain: Callable[[], tuple[float, float]] | None = None
+
+    @property
+    def settles(self) -> Any:
+        """Whether plain iteration settles, (n,): a rate below 1."""
+        return self.rate < 1.0
+
+    @cached_property
+    def anderson_residuals(self) -> Array:
+        """The residuals of Anderson acceleration with memory 5, as `residuals`; from z_1 on, as `DEQNet` does."""
+        return self.anderson_curve()
+
+    def steps(self, tolerance: float, solver: str = "iteration") -> Array:
+        """Evaluations of the cell until the relative residual is at most `tolerance`, (n,); infinite if never.
+
+        The first evaluation is at z_0 = 0. `DEQNet` takes one product less: at zero it needs none.
+
+        Args:
+            tolerance: on ‖f(z) − z‖/‖f(z)‖.
+            solver: "iteration" or "anderson" (memory 5).
+        """
+        one_of(solver, SOLVERS, "solver")
+        if not 0.0 < tolerance < np.inf:
+            raise InputError(f"tolerance must be a positive number, got {tolerance}.")
+        curve = self.residuals if solver == "iteration" else self.anderson_residuals
+        reached = curve <= tolerance
+        counts = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
+        # Beyond the curve, residuals fall with the rate.
+        ends = np.maximum((~np.isnan(curve)).sum(axis=1) - 1, 0)
+        last = np.maximum(curve[np.arange(len(curve)), ends], 1e-300)
+        open_end = ~reached.any(axis=1) & np.nan_to_num(self.settles & (self.rate > 0.0)) & (last > tolerance)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            further = np.ceil(np.log(tolerance / last) / np.log(self.rate))
+        return np.asarray(np.where(open_end, ends + 1.0 + further, counts))
+
+    @cached_property
+    def advice(self) -> str:
+        """What to do, in sentences: steps, the largest safe σ_a², damping, tolerance and gradients."""
+        settled, slowest = np.asarray(self.settles), float(np.nanmax(self.rate, initial=0.0))
+        late = int((~settled).sum())
+        parts = [f"{f'{late} of {len(settled)} samples do not settle' if late else 'All samples settle'}."]
+        if slowest:
+            parts.append(f"Slowest rate {slowest:.3g}.")
+        if not late:
+            counts = [f"{np.median(self.steps(goal)):.0f} to {goal:g}" for goal in (1e-3, 1e-6)]
+            parts.append(f"Median steps: {' and '.join(counts)}.")
+        if self.probability is not None and self.probability_error is not None:
+            least = int(np.argmin(self.probability))
+            chance = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
+            parts.append(f"Probability of an equilibrium at width {self.width}: {chance} (worst sample).")
+        if self.initial is not None:
+            parts.append(f"Random weights of this model have rate {float(self.initial.rate.max()):.3g}.")
+        if self.safe_gain is not None and np.isfinite((safe := self.safe_gain())[0]):
+            parts.append(f"sigma_a2 up to {safe[0]:.3g} keeps rates below {SAFE_RATE:g} (now {safe[1]:.3g}).")
+        parts.append(self._damping_advice(slowest))
+        if settled.any():
+            rate = float(np.max(self.rate[settled]))
+            # Steps are orthogonal to each other in a wide network: the error is the root of the sum of their squares.
+            tolerance = ACCURACY * min(np.sqrt(1.0 - rate**2) / max(rate, 1e-6), 1.0)
+            parts.append(f"A tolerance of {tolerance:.1g} gives equilibria to {100 * ACCURACY:g} %.")
+            errors = (self.gradient.error(k)[settled].max() for k in range(1, 1000))
+            terms = next((k for k, error in enumerate(errors, 1) if error < GRADIENT_ACCURACY), None)
+            if terms is not None:
+                parts.append(f"A gradient of {terms} steps is within {100 * GRADIENT_ACCURACY:g} %.")
+        return " ".join(parts)
+
+    def _damping_advice(self, slowest: float) -> str:
+        """Whether z + η (f(z) − z) with η < 1 settles faster, from the eigenvalues where they are known."""
+        if self.eigenvalues is None:
+            return "Damping does not help: the eigenvalues of the Jacobian fill a disc around zero."
+        known, shares = self.eigenvalues[~np.isnan(self.rate)], np.linspace(0.05, 1.0, 96)[:, None, None]
+        if not len(known):
+            return "No equilibrium was found: damping cannot be judged."
+        damped = np.abs(1.0 - shares + shares * known).max(axis=(1, 2))
+        best = int(damped.argmin())
+        if damped[best] >= 0.97 * slowest:
+            return "Damping does not help."
+        return f"Damping helps: steps of {shares[best, 0, 0]:.2f} have rate {damped[best]:.3g}."
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw residuals and errors of the median sample by step, with the range over samples; returns the Axes."""
+        from notsodeep.figures import plot_forecast
+
+        return plot_forecast(self, ax=ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain JSON values; infinite and undefined ones are None."""
+        arrays = {name: getattr(self, name) for name in ("rate", "settles", "residuals", "errors")}
+        arrays |= {"steps_1e-3": self.steps(1e-3), "steps_1e-6": self.steps(1e-6)}
+        arrays |= {"adjoint_norm": self.gradient.adjoint_norm, "gradient_error_1": self.gradient.error(1)}
+        if self.probability is not None:
+            arrays |= {"probability": self.probability, "probability_error": self.probability_error}
+        words = {name: getattr(self, name) for name in ("source", "model", "width", "advice")}
+        lists = {key: np.where(np.isfinite(each), each, np.array(None)) for key, each in arrays.items()}
+        return words | {key: values.tolist() for key, values in lists.items()}
+
+    def _facts(self) -> dict[str, Any]:
+        settled = f"{int(np.sum(self.settles))} of {len(self.rate)}"
+        facts = {"source": self.source, "model": self.model, "settles": settled}
+        return facts | {"rate": float(np.max(self.rate)), "width": self.width}
+
+
+__all__ = ["SAFE_RATE", "Forecast", "GradientForecast"]

@@ -1,0 +1,165 @@
+"""Intervals of agreement, the choice that is certain, and the estimate of where a student is wrong."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from scipy.stats import binom, t
+from torch import Tensor, nn
+
+import notsodeep as nsd
+from notsodeep.distillation import Candidate, distill
+from notsodeep.distillation.certainty import (
+    agreement_interval,
+    lower_bound,
+    seconds_per_call,
+    share_interval,
+)
+from notsodeep.distillation.distilled import choose, rows_to_certify
+from notsodeep.distillation.guard import ErrorEstimate, chance_of_another_class
+from notsodeep.nets import DEQNet
+
+
+def candidate(seconds: float, expected_error: float, lower: float) -> Candidate:
+    return Candidate(
+        "", "cut", nn.Module(), lower, (lower, 1.0), lower, True, 0.0, seconds, 1, expected_error
+    )
+
+
+def test_the_fastest_certain_candidate_is_chosen_and_the_first_failure_ends_the_tests() -> None:
+    front = [
+        candidate(1, 0.3, 0.90),
+        candidate(2, 0.1, 0.992),
+        candidate(3, 0.12, 0.999),
+        candidate(4, 0.01, 0.995),
+    ]
+    assert choose(front, 0.99) == (front[1], True)
+    # A failure of a more faithful candidate comes first: faster ones are not tested any more.
+    failed = [candidate(1, 0.3, 0.999), candidate(2, 0.1, 0.98), front[2], front[3]]
+    assert choose(failed, 0.99) == (front[3], True)
+    assert choose(failed, 0.996) == (front[3], False)
+    # One that a faster candidate nearly equals is not tested, so that its failure does not matter.
+    assert choose([front[1], candidate(3, 0.09, 0.5), front[3]], 0.99) == (front[1], True)
+
+
+def test_rows_needed_for_certainty() -> None:
+    """299 rows without an exception certify 99 %, and three of ten samples are test rows."""
+    same = torch.eye(2).repeat(150, 1)[:299]
+    assert lower_bound(same, same) >= 0.99 > lower_bound(same[1:], same[1:])
+    assert rows_to_certify(0.99) == 1000
+    assert rows_to_certify(1.0) is None
+
+
+def test_candidates_that_are_all_too_bad_are_rarely_called_certain() -> None:
+    """Twenty candidates whose true agreement is just below the target: certain in one case of twenty, not more."""
+    generator = torch.Generator().manual_seed(13)
+    wrong, rows = 0, 300
+    for _ in range(300):
+        shares = (torch.rand(20, rows, generator=generator) < 0.949).sum(1)
+        front = [
+            candidate(place, 3.0**-place, share_interval(int(share), rows, 0.1)[0])
+            for place, share in enumerate(shares)
+        ]
+        wrong += choose(front, 0.95)[1]
+    assert wrong / 300 < 0.09
+
+
+def test_intervals_of_shares_are_exact() -> None:
+    """Clopper and Pearson's interval at 0 and 1 in closed form, and by the binomial distribution elsewhere."""
+    assert share_interval(100, 100) == (pytest.approx(0.025**0.01), 1.0)
+    assert share_interval(0, 50) == (0.0, pytest.approx(1.0 - 0.025**0.02))
+    low, high = share_interval(290, 300)
+    assert binom.sf(289, 300, low) == pytest.approx(0.025)
+    assert binom.cdf(290, 300, high) == pytest.approx(0.025)
+
+
+def test_intervals_of_explained_variance_hold_as_often_as_stated() -> None:
+    generator = torch.Generator().manual_seed(12)
+    held = 0
+    for _ in range(400):
+        target = torch.randn(200, 1, generator=generator, dtype=torch.float64)
+        noise = torch.randn(target.shape, generator=generator, dtype=torch.float64)
+        low, high = agreement_interval(target + 0.05 * (1.0 + target.abs()) * noise, target)
+        # E(1 + |g|)² = 2 + 2 √(2/π) for a standard normal g.
+        held += low <= 1.0 - 0.05**2 * (2.0 + 2.0 * (2.0 / torch.pi) ** 0.5) <= high
+    assert 0.91 <= held / 400 <= 0.98
+
+
+@pytest.mark.slow
+def test_stated_intervals_hold_and_certainty_is_right() -> None:
+    """Many distillations from a few rows each, beside the agreement on very many fresh rows."""
+    generator = torch.Generator().manual_seed(14)
+    teacher = DEQNet(nsd.DEQ("tanh", 0.5), 10, 40, 3, seed=1, dtype=torch.float64)
+
+    def draw(count: int) -> Tensor:
+        return torch.randn(count, 10, generator=generator, dtype=torch.float64) / 10**0.5
+
+    fresh = draw(20_000)
+    with torch.no_grad():
+        truth = teacher(fresh).argmax(1)
+    repetitions, held, certain, wrong = 24, 0, 0, 0
+    for seed in range(repetitions):
+        small = distill(teacher, draw(250), steps=(1,), epochs=0, target_agreement=0.93, seed=seed)
+        with torch.no_grad():
+            share = float((small.network(fresh).argmax(1) == truth).double().mean())
+        low, high = small.agreement_interval
+        held += low <= share <= high
+        certain, wrong = certain + small.certain, wrong + (small.certain and share < 0.93)
+    # Of 24 intervals of 95 % fewer than 20 hold in one case of a hundred.
+    assert held >= 20
+    assert certain >= 6
+    assert wrong <= 3
+
+
+def test_where_nothing_is_certain_the_most_faithful_is_given_and_the_remedy_named() -> None:
+    teacher = DEQNet(nsd.DEQ("tanh", 0.2), 10, 40, 3, seed=1, dtype=torch.float64)
+    rows = torch.randn(100, 10, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    small = distill(teacher, rows, epochs=0)
+    assert not small.certain
+    assert "No candidate reaches 99 % with 95 % certainty" in small.explain()
+    assert "Certifying 99 % takes about 1000 rows." in small.explain()
+    assert small.chosen.expected_error == min(one.expected_error for one in small.candidates)
+
+
+def test_the_estimated_risk_is_the_share_of_changed_classes() -> None:
+    """Outputs with independent errors: the estimate is scaled until it expects what happened."""
+    generator = torch.Generator().manual_seed(11)
+    X = torch.randn(20_000, 3, generator=generator, dtype=torch.float64)
+    target = X + 0.1 * torch.randn(X.shape, generator=generator, dtype=torch.float64)
+    estimate = ErrorEstimate.of(X, X, target)
+    changed = float((X.argmax(1) != target.argmax(1)).double().mean())
+    assert float(estimate.risk(X, X).mean()) == pytest.approx(changed, rel=0.02)
+    assert float((estimate.seen > estimate.threshold(0.1)).double().mean()) == pytest.approx(0.1, abs=1e-3)
+
+
+def test_the_risk_has_heavy_tails_and_no_ties() -> None:
+    """Against scipy's Student distribution, and in the order of the errors where nothing differs."""
+    generator = torch.Generator().manual_seed(3)
+    target = 30.0 * torch.randn(200, 2, generator=generator, dtype=torch.float64)
+    outputs = target[:5]
+    gaps = (outputs[:, 0] - outputs[:, 1]).abs()
+    chances = chance_of_another_class(outputs, 0.7)
+    assert torch.allclose(chances, torch.as_tensor(t(4).sf((gaps / (0.7 * 2**0.5)).numpy())))
+    noise = torch.randn(target.shape, generator=generator, dtype=torch.float64)
+    sizes = (1e-9, 1e-6, 1e-3, 1.0)
+    expected = [float(ErrorEstimate.of(target, target + size * noise, target).seen.mean()) for size in sizes]
+    assert expected == sorted(set(expected))
+
+
+def test_times_are_those_of_the_work() -> None:
+    class Busy(nn.Module):
+        def __init__(self, seconds: float) -> None:
+            super().__init__()
+            self.seconds = seconds
+
+        def forward(self, X: Tensor) -> Tensor:
+            end = time.thread_time() + self.seconds
+            while time.thread_time() < end:
+                pass
+            return X
+
+    times = seconds_per_call({"slow": Busy(4e-3), "fast": Busy(1e-3)}, torch.zeros(2, 3))
+    assert times["fast"] == pytest.approx(1e-3, rel=0.1)
+    assert times["slow"] == pytest.approx(4e-3, rel=0.1)

@@ -1,0 +1,478 @@
+"""Distillation: candidates compute what they say, the result is faithful, and the caller's objects stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import notsodeep as nsd
+from notsodeep.distillation import Distilled, distill, guarded
+from notsodeep.distillation.certainty import relative_error
+from notsodeep.distillation.fitting import Fitter, fit_linear
+from notsodeep.distillation.step_fit import Equilibria, fit_steps, narrowed, representative_units
+from notsodeep.distillation.student_networks import DEQCell, PlainMLP, StepsNet, UnrolledCell
+from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, fit
+from notsodeep.progress import silent
+
+
+def draw(count: int, *shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, *shape, generator=generator, dtype=torch.float64) / shape[0] ** 0.5
+
+
+@pytest.fixture(scope="module")
+def rows() -> Tensor:
+    return draw(1200, 10)
+
+
+@pytest.fixture(scope="module")
+def teacher(rows: Tensor) -> DEQNet:
+    """A trained DEQ with strong feedback."""
+    net = DEQNet(nsd.DEQ("tanh", 0.2), 10, 40, 3, seed=1, dtype=torch.float64, contractive=True)
+    labels = (2.0 * rows[:, :3] + rows[:, 3:6] * rows[:, 6:9]).argmax(1)
+    fit(net, (rows[:500], labels[:500]), epochs=3, lr=1e-2)
+    return net
+
+
+@pytest.fixture(scope="module")
+def small(teacher: DEQNet, rows: Tensor) -> Distilled:
+    return distill(teacher, rows, target_agreement=0.985, epochs=2)
+
+
+class GatedCell(nn.Module):
+    """A module with a cell that is no DEQ of ours: a gate and a layer norm."""
+
+    def __init__(self, readout: nn.Module) -> None:
+        super().__init__()
+        self.z, self.x, self.gate = nn.Linear(12, 12), nn.Linear(10, 12), nn.Linear(10, 12)
+        self.norm, self.readout, self.dropout = nn.LayerNorm(12), readout, nn.Dropout(0.5)
+        self.double()
+
+    def cell(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.gate(x)) * self.norm(torch.tanh(0.3 * self.z(z) + self.x(x)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.zeros(len(x), 12, dtype=x.dtype)
+        for _ in range(30):
+            z = self.cell(z, x)
+        return self.readout(self.dropout(z))
+
+
+# --- networks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factors", [None, [1.3, 0.8, 1.1]])
+def test_a_cut_deq_is_the_iteration_stopped_early(
+    teacher: DEQNet, rows: Tensor, factors: list | None
+) -> None:
+    weights = teacher.plain_weights()
+    z = torch.zeros(len(rows), 40, dtype=torch.float64)
+    for factor in factors or [1.0] * 3:
+        following = torch.tanh(z @ weights.recurrent.T + rows @ weights.inputs.T + weights.bias)
+        z = z + factor * (following - z)
+    expected = z @ weights.readout.T + weights.readout_bias
+    cut = UnrolledCell(DEQCell(teacher), 3)
+    if factors:
+        cut.relaxation = nn.Parameter(torch.tensor(factors, dtype=torch.float64))
+    else:
+        assert torch.allclose(StepsNet(teacher, weights, 3)(rows), expected, atol=1e-12)
+    before = rows.clone()
+    assert torch.allclose(cut(rows), expected, atol=1e-12)
+    with torch.no_grad():
+        assert torch.allclose(cut(rows), expected, atol=1e-12)
+    assert torch.equal(rows, before)
+
+
+def test_many_steps_are_the_equilibrium_of_rows_and_of_images(teacher: DEQNet, rows: Tensor) -> None:
+    net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3, bias2=0.1), 2, 6, 3, 5, seed=0, dtype=torch.float64)
+    for one, samples in ((teacher, rows[:20]), (net, draw(4, 2, 5, 5, seed=1))):
+        assert torch.allclose(UnrolledCell(DEQCell(one), 120)(samples), one(samples), atol=1e-8)
+        assert torch.allclose(StepsNet(one, one.plain_weights(), 120)(samples), one(samples), atol=1e-8)
+
+
+@pytest.mark.parametrize("phi", ["relu", "gelu"])
+@pytest.mark.parametrize("steps", [1, 3])
+def test_own_steps_compute_their_formula(rows: Tensor, phi: str, steps: int) -> None:
+    """(12.1), with all weights drawn at random, with and without gradients."""
+    net = DEQNet(nsd.DEQ(phi, 0.3, bias2=0.1), 10, 12, 3, seed=0, dtype=torch.float64)
+    student = StepsNet(net, net.plain_weights(), steps)
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for weights in student.parameters():
+            weights.copy_(torch.randn(weights.shape, generator=generator, dtype=torch.float64))
+    X, function = rows[:7].clone(), getattr(nn.functional, phi)
+    drive = X @ student.inputs.T + student.bias
+    states = [function(drive)]
+    for W, g, b in zip(student.recurrent, student.gains, student.biases, strict=True):
+        states.insert(0, function(states[0] @ W.T + g * drive + b))
+    features = torch.cat([*states[:2], X], dim=1)
+    expected = features @ student.linear.weight.T + student.linear.bias
+    assert torch.allclose(student(X), expected, atol=1e-9)
+    with torch.no_grad():
+        assert torch.allclose(student(X), expected, atol=1e-9)
+        assert torch.allclose(student.features(X), features, atol=1e-9)
+    assert torch.equal(X, rows[:7])
+
+
+def test_half_of_the_units_are_enough_where_the_others_repeat_them(rows: Tensor) -> None:
+    net = DEQNet(nsd.DEQ("tanh", 0.3), 10, 12, 2, seed=0, dtype=torch.float64)
+    one = net.plain_weights()
+    twice = DEQNet.from_weights(
+        torch.cat([torch.cat([one.recurrent, one.recurrent], 1)] * 2) / 2,
+        torch.cat([one.inputs] * 2),
+        None,
+        "tanh",
+        torch.cat([one.readout] * 2, 1) / 2,
+    )
+    states = twice.features(rows[:200]) * 24**0.5
+    less = narrowed(twice.plain_weights(), *representative_units(states, twice.connection, 24, 12))
+    student = StepsNet(twice, less, 60)
+    assert relative_error(student(rows[:30]), net(rows[:30])) < 1e-4
+
+
+def test_steps_fitted_to_equilibria_are_exact_where_the_deq_is_linear(rows: Tensor) -> None:
+    """Of a linear DEQ one step is enough: h = (1 - W)^(-1) U x."""
+    W, U = draw(12, 12, seed=6) / 3, draw(12, 10, seed=7)
+    straight = DEQNet.from_weights(W, U, None, "identity", solver=SolverOptions(tolerance=1e-12))
+    one = StepsNet(straight, straight.plain_weights(), 1)
+    assert fit_steps(one, Equilibria.of(straight, rows))
+    expected = torch.linalg.solve(torch.eye(12, dtype=torch.float64) - W, U)
+    assert torch.allclose(one.inputs, expected, atol=1e-6)
+
+
+def test_steps_of_images_are_fitted_by_what_a_filter_sees() -> None:
+    net = ConvDEQNet(nsd.ConvDEQ("tanh", 0.5), 1, 8, 2, 5, seed=0, dtype=torch.float64)
+    images = draw(400, 1, 5, 5, seed=1)
+    student = StepsNet(net, net.plain_weights(), 3)
+    cut = relative_error(student(images[300:]), net(images[300:]))
+    assert fit_steps(student, Equilibria.of(net, images[:300]))
+    assert relative_error(student(images[300:]), net(images[300:])) < 0.6 * cut
+
+
+@pytest.mark.parametrize("size", [800, 37])
+def test_ridge_regression_finds_a_linear_map_whatever_the_blocks(rows: Tensor, size: int) -> None:
+    weights = draw(2, 10, seed=3)
+    targets = rows @ weights.T + 0.7
+    parts = [
+        list(zip(torch.split(rows[part], size), torch.split(targets[part], size), strict=True))
+        for part in (slice(800), slice(800, None))
+    ]
+    found = fit_linear(*parts)
+    assert found is not None
+    assert torch.allclose(found.weights, weights, atol=1e-6)
+    assert torch.allclose(found.bias, torch.full((2,), 0.7, dtype=torch.float64), atol=1e-6)
+
+
+def test_few_rows_correct_a_known_readout_and_do_not_replace_it(rows: Tensor) -> None:
+    weights = draw(3, 10, seed=2)
+    targets = rows @ weights.mT + 0.7
+    known = weights + 1e-3 * draw(3, 10, seed=4)
+    parts = [(rows[:8], targets[:8])], [(rows[8:100], targets[8:100])]
+    errors = []
+    for toward in (None, known):
+        found = fit_linear(*parts, toward=toward)
+        assert found is not None
+        errors.append(relative_error(rows @ found.weights.mT + found.bias, targets))
+    assert errors[1] < 0.01 < errors[0]
+
+
+def test_relaxation_factors_are_fitted_to_the_outputs(teacher: DEQNet, rows: Tensor) -> None:
+    cell = DEQCell(teacher)
+    source, student = UnrolledCell(cell, 3), UnrolledCell(cell, 3)
+    source.relaxation = nn.Parameter(torch.tensor([1.2, 0.7, 1.4], dtype=torch.float64))
+    with torch.no_grad():
+        targets = source(rows)
+    Fitter((rows[:600], targets[:600]), (rows[600:], targets[600:]), 0, silent).relaxation(student)
+    errors = [relative_error(one(rows[600:]), targets[600:]) for one in (UnrolledCell(cell, 3), student)]
+    assert errors[1] < 0.2 * errors[0]
+    assert student.relaxation is not None
+    assert student.relaxation.grad is None
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_the_result_is_faithful_on_new_rows_and_has_every_baseline(teacher: DEQNet, small: Distilled) -> None:
+    fresh = draw(4000, 10, seed=3)
+    with torch.no_grad():
+        share = float((small.network(fresh).argmax(1) == teacher(fresh).argmax(1)).double().mean())
+    low, high = small.agreement_interval
+    assert small.certain
+    assert share >= 0.98
+    assert low - 0.01 <= share <= high + 0.01
+    kinds = {one.kind for one in small.candidates}
+    assert kinds == {"cut", "refitted", "relaxed", "closed form", "trained", "mlp"}
+    assert [one.seconds for one in small.candidates] == sorted(one.seconds for one in small.candidates)
+    assert small.speedup == pytest.approx(small.teacher_seconds / small.chosen.seconds)
+    assert small.test_rows == 360
+    text = small.explain()
+    assert "It reaches 98.5 % agreement with 95 % certainty" in text
+    assert all(one.name in text for one in small.candidates)
+
+
+def test_no_faster_candidate_is_certain_and_nearly_as_faithful(small: Distilled) -> None:
+    for one in small.candidates:
+        if one.certain and one.expected_error <= small.chosen.expected_error:
+            assert one.seconds >= small.chosen.seconds
+
+
+def test_fitting_is_better_than_cutting_and_operations_are_counted(small: Distilled) -> None:
+    errors = {one.name: one.relative_error for one in small.candidates}
+    for count in ("1 step", "2 steps", "3 steps"):
+        assert errors[f"cut after {count}, readout refitted"] < errors[f"cut after {count}"]
+        assert errors[f"{count} of its own, closed form"] < errors[f"cut after {count}"]
+    operations = {one.name: one.operations for one in small.candidates}
+    assert operations["cut after 2 steps"] == 10 * 40 + 40 * 40 + 40 * 3
+    assert operations["MLP with 64 hidden units"] == 10 * 64 + 64 * 3
+
+
+def test_nothing_of_the_caller_changes(rows: Tensor) -> None:
+    """Weights, modes, gradients, the random state, the samples; and equal seeds give equal networks."""
+    module = nn.Sequential(nn.Linear(10, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3))
+    module.double()[0].requires_grad_(False)
+    module(rows[:50]).sum().backward()
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    gradients = [None if one.grad is None else one.grad.clone() for one in module.parameters()]
+    random, before = torch.get_rng_state(), rows[:300].clone()
+    options = {"target_agreement": 0.5, "epochs": 1}
+    one, other = (distill(module, rows[:300], **options) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(rows[:300], before)
+    assert module.training
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+        assert (parameter.grad is None) == (gradient is None)
+        assert gradient is None or torch.equal(parameter.grad, gradient)
+    by_name = {candidate.name: candidate.network for candidate in other.candidates}
+    for candidate in one.candidates:
+        assert torch.equal(candidate.network(rows[:9]), by_name[candidate.name](rows[:9]))
+        assert not candidate.network.training
+
+
+def test_the_teacher_answers_in_evaluation_mode(rows: Tensor) -> None:
+    """A teacher whose dropout is on would be noise."""
+    module = nn.Sequential(nn.Dropout(0.9), nn.Linear(10, 3)).double()
+    small = distill(module, rows[:500], target_agreement=0.9, epochs=0)
+    with torch.no_grad():
+        expected = module.eval()(rows[600:])
+    assert relative_error(small.network(rows[600:]), expected) < 1e-6
+
+
+def test_black_boxes_get_mlps_of_several_sizes(rows: Tensor) -> None:
+    def square(X: Tensor) -> np.ndarray:
+        return np.stack([np.asarray(X)[:, 0] ** 2, np.asarray(X)[:, 1]], axis=1)
+
+    small = distill(square, rows[:600].float().numpy(), target_agreement=0.9, epochs=3)
+    assert {one.kind for one in small.candidates} == {"mlp"}
+    assert len(small.candidates) >= 4
+    assert isinstance(small.network, PlainMLP)
+    assert small.steps is None
+    assert small.agreement > 0.9
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_a_known_cell_is_unrolled(rows: Tensor, linear: bool) -> None:
+    torch.manual_seed(0)
+    readout = nn.Linear(12, 3) if linear else nn.Sequential(nn.Linear(12, 8), nn.GELU(), nn.Linear(8, 3))
+    module = GatedCell(readout)
+    z0 = None if linear else torch.zeros(12)
+    options = {"target_agreement": 0.97, "epochs": 0}
+    small = distill(module, rows, cell=module.cell, readout=module.readout, z0=z0, **options)
+    assert {one.kind for one in small.candidates} == {"cut", "refitted", "relaxed", "mlp"}
+    assert small.certain
+    assert small.agreement > 0.97
+    assert small.steps is not None
+    module.eval()
+    with torch.no_grad():
+        cut = next(one for one in small.candidates if one.name == "cut after 2 steps")
+        z = module.cell(module.cell(torch.zeros(9, 12, dtype=torch.float64), rows[:9]), rows[:9])
+        assert torch.allclose(cut.network(rows[:9]), module.readout(z), atol=1e-12)
+
+
+def test_images_of_rows_single_outputs_and_loaders(rows: Tensor) -> None:
+    net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3), 1, 6, 3, 6, seed=0)
+    images = draw(200, 1, 6, 6, seed=5).float()
+    found = distill(net, images, steps=(2,), epochs=1, target_agreement=0.8)
+    assert found.network.sample_shape == (1, 6, 6)
+    assert found.agreement > 0.8
+    generator = torch.Generator().manual_seed(1)
+    loader = DataLoader(TensorDataset(images, torch.zeros(200)), 32, shuffle=True, generator=generator)
+    state = generator.get_state()
+    again = distill(net, loader, steps=(2,), epochs=0, target_agreement=0.8)
+    assert torch.equal(generator.get_state(), state)
+    assert again.agreement > 0.8
+    assert again.test_rows == found.test_rows
+
+
+def test_a_single_output_is_judged_by_the_variance_explained(rows: Tensor) -> None:
+    scalar = DEQNet(nsd.DEQ("relu", 0.2), 10, 20, 1, seed=0, dtype=torch.float64)
+    one = distill(scalar, rows, steps=(2,), epochs=0)
+    fresh = draw(2000, 10, seed=8)
+    with torch.no_grad():
+        target, outputs = scalar(fresh), one.network(fresh)
+        explained = 1.0 - float((outputs - target).var(correction=0) / target.var(correction=0))
+        low, high = one.agreement_interval
+        assert low - 0.002 <= explained <= high + 0.002
+        assert one.certain
+        assert "of the variance" in one.explain()
+        # The guard's estimate of the error ranks rows better than chance.
+        safe = guarded(one, scalar)
+        errors = (outputs - target).abs().squeeze(1)
+        unsure = safe.risk(fresh) > safe.threshold
+        assert 0.0 < float(unsure.double().mean()) < 0.15
+        assert float(errors[unsure].mean()) > 1.2 * float(errors.mean())
+        assert torch.allclose(safe(fresh)[unsure], target[unsure])
+
+
+def test_rows_without_a_converged_output_are_left_out(rows: Tensor) -> None:
+    """A fifth of the rows does not converge in nine steps; the long ones saturate, and do."""
+    solver = SolverOptions("iteration", tolerance=1e-8, max_steps=9)
+    net = DEQNet(nsd.DEQ("tanh", 0.9), 10, 40, 2, seed=0, dtype=torch.float64, solver=solver)
+    mixed = torch.cat([rows[:60], 1e4 * rows[60:300]])
+    found = distill(net, mixed, steps=(1,), epochs=0, target_agreement=0.5)
+    assert 0.0 < found.unusable_share <= 0.2
+    assert "were not used" in found.explain()
+    with pytest.raises(nsd.ConvergenceError, match="no converged, finite output"):
+        distill(net, rows[:200], steps=(1,), epochs=0)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"X": np.full((100, 10), np.nan)}, "NaN"),
+        (
+            {"X": np.full((100, 10), np.inf), "teacher": nn.Linear(10, 3)},
+            "NaN or infinite entries in 100 of 100",
+        ),
+        ({"X": np.zeros((20, 10))}, "too few"),
+        ({"X": np.zeros((100, 9))}, "10 columns"),
+        ({"X": np.zeros((0, 10))}, "no samples"),
+        ({"X": np.zeros((100, 10), complex)}, "real numbers"),
+        ({"X": np.zeros(10), "teacher": nn.Linear(10, 3)}, "samples in rows"),
+        ({"target_agreement": 1.5}, "target_agreement must be above 0"),
+        ({"steps": ()}, "steps is empty"),
+        ({"teacher": "deq.pt"}, "got str"),
+        ({"teacher": lambda X: X[:3]}, "a row of outputs for each sample"),
+        ({"z0": torch.zeros(3)}, "belong to cell="),
+        ({"teacher": nn.Linear(10, 3), "cell": lambda z, x: z}, "cell= needs readout="),
+        (
+            {"teacher": nn.Linear(10, 3), "cell": lambda z, x: z[:, :2], "readout": nn.Linear(4, 3)},
+            "must return a state like z",
+        ),
+        (
+            {"teacher": DEQNet(nsd.DEQ("relu"), 10, 20, 150, dtype=torch.float64)},
+            "too few to fit and test 150",
+        ),
+        ({"teacher": DEQNet.from_weights(np.zeros((3, 3)), np.zeros((3, 10)), np.ones(3))}, "the same for"),
+    ],
+)
+def test_bad_input_is_refused_with_words(teacher: DEQNet, rows: Tensor, change: dict, words: str) -> None:
+    given = {"teacher": teacher, "X": rows[:200], "epochs": 0, **change}
+    with pytest.raises(nsd.InputError, match=words):
+        distill(**given)
+
+
+# --- guard, export, figure --------------------------------------------------------------------------------------------
+
+
+def test_the_guard_asks_where_the_student_is_wrong(teacher: DEQNet, small: Distilled) -> None:
+    fresh = draw(3000, 10, seed=9)
+    safe = guarded(small, teacher)
+    with torch.no_grad():
+        wanted = teacher(fresh).argmax(1)
+        alone = float((small.network(fresh).argmax(1) != wanted).double().mean())
+        with_guard = float((safe(fresh).argmax(1) != wanted).double().mean())
+        assert 0.01 < safe.last_share < 0.15
+        assert with_guard < 0.35 * alone
+        assert float(safe.risk(fresh).mean()) == pytest.approx(alone, rel=0.7, abs=0.005)
+        assert torch.equal(guarded(small, teacher, threshold=2.0)(fresh), small.network(fresh))
+        everything = guarded(small, teacher, max_fallback_share=1.0)(fresh[:50])
+        assert torch.allclose(everything, teacher(fresh[:50]))
+    for wrong in (
+        {"threshold": 0.1, "max_fallback_share": 0.1},
+        {"threshold": -1.0},
+        {"max_fallback_share": 2.0},
+    ):
+        with pytest.raises(nsd.InputError):
+            guarded(small, teacher, **wrong)
+    with pytest.raises(nsd.InputError, match="what distill returned"):
+        guarded(small.network, teacher)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_the_teacher_answers_for_rows_that_are_not_finite(rows: Tensor, small: Distilled, bad: float) -> None:
+    class Certain(nn.Module):
+        def forward(self, X: Tensor) -> Tensor:
+            return torch.full((len(X), 3), 7.0, dtype=X.dtype)
+
+    X = rows[:8].clone()
+    X[3, 2] = bad
+    safe = guarded(small, Certain(), threshold=2.0)
+    outputs = safe(X)
+    assert (outputs[3] == 7.0).all()
+    assert safe.last_share == 1 / 8
+    others = torch.arange(8) != 3
+    assert torch.allclose(outputs[others], small.network(X[others]), atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["relaxed", "closed form", "mlp"])
+def test_an_onnx_file_computes_the_same(small: Distilled, tmp_path: Path, rows: Tensor, kind: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from notsodeep.distillation.onnx_export import export_onnx
+
+    network = [one.network for one in small.candidates if one.kind == kind][-1]
+    file = export_onnx(network, tmp_path / "student.onnx")
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    for count in (1, 11):
+        (found,) = session.run(None, {"X": rows[:count].numpy()})
+        with torch.no_grad():
+            assert np.allclose(found, network(rows[:count]).numpy(), atol=1e-9)
+    with pytest.raises(nsd.InputError, match="exists"):
+        small.export(file)
+
+
+@pytest.mark.slow
+def test_an_onnx_file_of_images_takes_any_number_of_them(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from notsodeep.distillation.onnx_export import export_onnx
+
+    net = ConvDEQNet(nsd.ConvDEQ("gelu", 0.3, readout="pool", padding="circular"), 2, 6, 3, 5, seed=0)
+    student = StepsNet(net, net.plain_weights(), 2)
+    file = export_onnx(student, tmp_path / "images.onnx")
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    for count in (1, 11):
+        images = draw(count, 2, 5, 5, seed=count).float()
+        (found,) = session.run(None, {"X": images.numpy()})
+        with torch.no_grad():
+            assert np.allclose(found, student(images).numpy(), atol=1e-5)
+
+
+def test_the_front_is_drawn_with_every_candidate(small: Distilled) -> None:
+    plot_front = pytest.importorskip("notsodeep.figures").plot_front
+    axes = small.plot()
+    labels = {one.get_text() for one in axes.get_legend().get_texts()}
+    assert {
+        "cut",
+        "cut, readout refitted",
+        "relaxed steps",
+        "MLP",
+        "chosen",
+        "target",
+        "95 % certain",
+    } <= labels
+    (cuts,) = (line for line in axes.lines if line.get_label() == "cut")
+    assert len(cuts.get_xdata()) == len([one for one in small.candidates if one.kind == "cut"])
+    assert plot_front(small.rows()).get_ylabel() == "rows with another class (%)"
+
+
+def test_nets_has_the_public_names_too() -> None:
+    assert nsd.nets.distill is nsd.distill is distill
+    assert nsd.nets.guarded is nsd.guarded is guarded
+    with pytest.raises(AttributeError, match="no attribute 'distil'"):
+        _ = nsd.nets.distil

@@ -1,0 +1,259 @@
+"""Forecasts of models: closed forms, models that are special cases of others, real networks of finite width."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import notsodeep as nsd
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.forecasts.probability import settling_probability
+from notsodeep.models import normalised_adjacency
+from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
+
+RNG = np.random.default_rng(0)
+
+
+def unit_rows(n: int = 3, p: int = 20) -> np.ndarray:
+    X = RNG.standard_normal((n, p))
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def test_a_linear_model_has_geometric_curves():
+    """z_k is a sum of k orthogonal terms, each σ_a times as long as the one before."""
+    f = nsd.forecast(nsd.DEQ("identity", 0.36), unit_rows())
+    k = np.arange(f.residuals.shape[1])
+    norms = np.sqrt(np.cumsum(0.36**k))
+    assert f.rate == pytest.approx(0.6, rel=1e-12)
+    np.testing.assert_allclose(f.residuals[0], 0.6**k / norms, rtol=1e-6, atol=2e-13)
+    np.testing.assert_allclose(f.errors[0], 0.6**k, rtol=1e-6, atol=2e-13)
+    assert f.gradient.error(4) == pytest.approx(0.6**4)
+    assert f.gradient.adjoint_norm == pytest.approx(1.25)
+    # 0.6^k √(1 − 0.36) ≤ 1e-6 first at k = 27, which is evaluation 28.
+    assert f.steps(1e-6) == pytest.approx(28.0)
+
+
+def test_rates_of_relu_by_hand():
+    f = nsd.forecast(nsd.DEQ("relu", 1.6, 0.5), unit_rows())
+    assert f.rate == pytest.approx(np.sqrt(0.8))
+    assert "sigma_a2 up to 1.8 " in f.advice  # 2 · 0.95² = 1.805
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "slowest"), [("softplus", 1.8, "norm"), ("tanh", 1.3, "spread"), ("relu", 1.2, "spread")]
+)
+def test_residuals_end_with_the_slower_mode_and_are_not_cut_by_rounding(name, gain, slowest):
+    model = nsd.DEQ(name, gain, 0.5)
+    f = nsd.forecast(model, unit_rows(1), max_steps=300)
+    q = model.preactivation_variance(1.0)
+    modes = {
+        "spread": np.sqrt(gain * nsd.gaussian.moments.derivative_second_moment(model.activation, q)),
+        "norm": gain * nsd.gaussian.moments.second_moment_slope(model.activation, q),
+    }
+    assert max(modes, key=lambda mode: modes[mode]) == slowest
+    assert f.rate[0] == pytest.approx(modes[slowest], rel=1e-9)
+    kept = f.residuals[0] > 1e-11
+    assert f.residuals[0, kept][-1] / f.residuals[0, kept][-2] == pytest.approx(f.rate[0], rel=1e-3)
+    assert f.errors[0, kept][-1] / f.errors[0, kept][-2] == pytest.approx(f.rate[0], rel=1e-3)
+
+
+def test_rows_of_many_norms_are_interpolated():
+    X = unit_rows(150) * np.linspace(0.3, 2.0, 150)[:, None]
+    many, model = nsd.forecast(nsd.DEQ("tanh", 0.9, 0.5), X), nsd.DEQ("tanh", 0.9, 0.5)
+    for row in (0, 70, 149):
+        one = nsd.forecast(model, X[row : row + 1])
+        assert many.rate[row] == pytest.approx(one.rate[0], rel=1e-10)
+        above = one.residuals[0] > 1e-9
+        columns = np.flatnonzero(above)
+        np.testing.assert_allclose(many.residuals[row, columns], one.residuals[0, above], rtol=1e-3)
+        assert abs(many.steps(1e-6)[row] - one.steps(1e-6)[0]) <= 1.0
+
+
+@pytest.mark.parametrize("name", ["relu", "softplus"])
+def test_images_and_graphs_that_are_rows(name):
+    """An image that is constant on a torus, and a graph of one node that sees itself, are rows."""
+    x = unit_rows(1, 4)
+    row = nsd.forecast(nsd.DEQ(name, 0.9, 0.5), x)
+    image = np.broadcast_to(x[:, :, None, None], (1, 4, 3, 3))
+    conv = nsd.forecast(nsd.ConvDEQ(name, 0.9, 0.5, padding="circular"), image)
+    graph = nsd.forecast(nsd.GraphDEQ(np.eye(1), name, 0.9, 0.5), x)
+    for other in (conv, graph):
+        assert other.rate == pytest.approx(row.rate, rel=2e-3)
+        columns = min(row.residuals.shape[1], other.residuals.shape[1])
+        above = row.residuals[0, :columns] > 1e-9
+        np.testing.assert_allclose(
+            other.residuals[0, :columns][above], row.residuals[0, :columns][above], rtol=1e-4
+        )
+        np.testing.assert_allclose(other.errors[0, :20], row.errors[0, :20], rtol=1e-4)
+        np.testing.assert_allclose(
+            other.anderson_residuals[0, :15], row.anderson_residuals[0, :15], rtol=1e-4
+        )
+        assert other.gradient.error(3) == pytest.approx(row.gradient.error(3), rel=1e-3)
+
+
+# --- beside networks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "steps"), [("iteration", 5), ("anderson", 5), ("anderson", 9)])
+@pytest.mark.parametrize("name", ["tanh", "gelu"])
+def test_the_solver_of_a_wide_network_reports_the_predicted_residual(name, method, steps):
+    """After s steps `DEQNet` reports column s; the columns beside it are off by a third and more."""
+    model, X = nsd.DEQ(name, 0.8, 0.5), unit_rows(6, 30)
+    f = nsd.forecast(model, X)
+    options = SolverOptions(method, tolerance=1e-14, max_steps=steps)
+    net = DEQNet(model, 30, 1500, 1, seed=0, dtype=torch.float64, solver=options, on_failure="ignore")
+    with torch.no_grad():
+        net(torch.from_numpy(X))
+    curve = f.residuals if method == "iteration" else f.anderson_residuals
+    reported = np.median(net.last_solve.residuals.numpy())
+    assert reported == pytest.approx(curve[0, steps], rel=0.1)
+    assert curve[0, steps - 1] > 1.3 * reported
+
+
+def test_errors_and_truncated_gradients_of_a_wide_network():
+    model, X = nsd.DEQ("tanh", 0.7, 0.6), unit_rows(1, 30)
+    f = nsd.forecast(model, X)
+    x = torch.from_numpy(X)
+
+    def gradient(**options):
+        net = DEQNet(model, 30, 1200, 1, seed=3, dtype=torch.float64, **options)
+        net(x).sum().backward()
+        return net.recurrent.grad, net
+
+    exact, net = gradient()
+    for k in (1, 3):
+        phantom = gradient(gradient="phantom", phantom_steps=k)[0]
+        assert float((phantom - exact).norm() / exact.norm()) == pytest.approx(
+            f.gradient.error(k)[0], rel=0.15
+        )
+    with torch.no_grad():
+        limit, z = net.features(x), torch.zeros(1, 1200, dtype=torch.float64)
+        for k in range(4):
+            assert float((z - limit).norm() / limit.norm()) == pytest.approx(f.errors[0, k], rel=0.1)
+            z = net.cell(z, x)
+
+
+def test_a_convolutional_network_takes_the_predicted_steps():
+    model = nsd.ConvDEQ("relu", 0.9, 0.5)
+    X = RNG.standard_normal((2, 3, 7)) / np.sqrt(3.0)
+    f = nsd.forecast(model, X)
+    net = ConvDEQNet(model, 3, 500, 1, (7,), seed=0, dtype=torch.float64)
+    measured = nsd.forecast(net, X)
+    assert measured.source == "measured"
+    np.testing.assert_allclose(measured.steps(1e-3), f.steps(1e-3), atol=1.5)
+    np.testing.assert_allclose(measured.rate, f.rate, rtol=0.12)
+    np.testing.assert_allclose(measured.gradient.error(2), f.gradient.error(2), rtol=0.15)
+
+
+def test_a_graph_network_has_the_predicted_residuals():
+    adjacency = np.roll(np.eye(6), 1, axis=1) + np.roll(np.eye(6), -1, axis=1)
+    adjacency[0, 3] = adjacency[3, 0] = 1.0
+    S, X, m = normalised_adjacency(adjacency), unit_rows(6, 8), 900
+    f = nsd.forecast(nsd.GraphDEQ(S, "softplus", 0.9, 0.5), X)
+    assert f.rate.shape == (1,)
+    A, B = RNG.standard_normal((m, m)) / np.sqrt(m), RNG.standard_normal((m, 8))
+    z = np.zeros((6, m))
+    for k in range(8):
+        image = np.logaddexp(
+            0.0, np.sqrt(0.9) * S @ z @ A.T * np.sqrt(m) + np.sqrt(0.5) * S @ X @ B.T
+        ) / np.sqrt(m)
+        assert np.linalg.norm(image - z) / np.linalg.norm(image) == pytest.approx(f.residuals[0, k], rel=0.15)
+        z = image
+
+
+# --- what follows from the curves, and bad input ----------------------------------------------------------------------
+
+
+def test_steps_beyond_the_curve_follow_the_rate():
+    model, X = nsd.DEQ("tanh", 1.3, 0.5), unit_rows(1)
+    whole, cut = nsd.forecast(model, X), nsd.forecast(model, X, max_steps=30)
+    assert cut.residuals.shape == (1, 30)
+    assert cut.steps(1e-6) == pytest.approx(whole.steps(1e-6), abs=1.0)
+    assert (np.diff([whole.steps(t)[0] for t in (1e-2, 1e-4, 1e-6)]) > 0).all()
+
+
+def test_a_model_beyond_the_edge_does_not_settle():
+    f = nsd.forecast(nsd.DEQ("tanh", 4.0, 0.1), unit_rows(2), width=128, max_steps=60)
+    assert (f.rate > 1.05).all()
+    assert not f.settles.any()
+    assert np.isinf(f.steps(1e-3)).all()
+    assert np.isinf(f.steps(1e-3, solver="anderson")).all()
+    assert np.isinf(f.gradient.error(2)).all()
+    assert np.isnan(f.errors).all()
+    assert f.residuals[0, -1] > 0.05
+    assert "2 of 2 samples do not settle" in f.advice
+    assert f.to_dict()["steps_1e-3"] == [None, None]
+
+
+def test_the_probability_of_an_equilibrium():
+    X = unit_rows(2)
+    assert nsd.forecast(nsd.DEQ("tanh", 0.5), X).probability is None
+    f = nsd.forecast(nsd.DEQ("relu", 1.805, 0.2), X, width=256)
+    assert f.probability == pytest.approx([0.75] * 2, abs=0.01)  # 180 of 240 in the table
+    assert (f.probability_error > 0.02).all()
+    rates = np.linspace(0.6, 1.2, 13)
+    for name in ("tanh", "relu", "mish"):
+        chance, error = settling_probability(name, rates, 700)
+        assert (np.diff(chance) <= 0.02).all()
+        assert chance.min() >= 0.0
+        assert chance.max() <= 1.0
+        assert (error > 0.0).all()
+    assert (
+        settling_probability("mish", rates[5:8], 200)[1].min()
+        > settling_probability("tanh", rates[5:8], 200)[1].min()
+    )
+
+
+def test_bad_input_is_refused_in_words():
+    model, X = nsd.DEQ("tanh", 0.5), unit_rows()
+    silent = X.copy()
+    silent[1] = 0.0
+    with pytest.raises(InputError, match=r"Sample 1 .* norm zero"):
+        nsd.forecast(model, silent)
+    assert nsd.forecast(nsd.DEQ("tanh", 0.5, bias2=0.1), silent).settles.all()
+    with pytest.raises(InputError, match="NaN"):
+        nsd.forecast(model, np.where(silent == 0.0, np.nan, silent))
+    with pytest.raises(ConvergenceError, match="no stable solution"):
+        nsd.forecast(nsd.DEQ("relu", 2.2, 0.5), X)
+    with pytest.raises(ConvergenceError, match="no fixed point"):
+        nsd.forecast(nsd.ConvDEQ("relu", 2.6, 0.5, padding="circular"), RNG.standard_normal((1, 2, 4)))
+    with pytest.raises(InputError, match="Explicit is explicit"):
+        nsd.forecast(nsd.Explicit(["relu"]), X)
+    with pytest.raises(InputError, match=r"model\.deq"):
+        nsd.forecast(model.unrolled(3), X)
+    with pytest.raises(InputError, match="forecast takes"):
+        nsd.forecast("tanh", X)
+    with pytest.raises(InputError, match="2 nodes"):
+        nsd.forecast(nsd.GraphDEQ(np.eye(2), "tanh", 0.5), X)
+    f = nsd.forecast(model, X)
+    for call in (lambda: f.steps(0.0), lambda: f.steps(1e-3, solver="newton"), lambda: f.gradient.error(0)):
+        with pytest.raises(InputError):
+            call()
+
+
+def test_phase_diagrams():
+    d = nsd.phase_diagram(
+        lambda a, b: nsd.DEQ("relu", a, b), gain=[0.5, 1.9, 2.1], injection=[0.2, 1.0], norm=3.0
+    )
+    np.testing.assert_allclose(d.rate, [[0.5, np.sqrt(0.95), np.inf]] * 2)
+    axes = d.plot()
+    assert len(axes.collections) >= 2  # colours, and the line where the rate is 1
+    same = nsd.phase_diagram(lambda a, b: nsd.ConvDEQ("relu", a, b), gain=[0.5], injection=[0.2])
+    assert same.rate == pytest.approx(0.5)
+    for make, gain in (
+        (lambda a, b: nsd.Explicit(["relu"]), [0.5]),
+        (lambda a, b: nsd.DEQ("relu", a, 0.0), [0.5]),
+    ):
+        with pytest.raises(InputError):
+            nsd.phase_diagram(make, gain=gain, injection=[1.0])
+    with pytest.raises(InputError, match="at least one"):
+        nsd.phase_diagram(lambda a, b: nsd.DEQ("relu", a, b), gain=[], injection=[1.0])
+
+
+def test_the_figure_of_a_forecast():
+    f = nsd.forecast(nsd.DEQ("tanh", 0.5), unit_rows() * np.array([[0.5], [1.0], [2.0]]))
+    axes = f.plot()
+    assert [line.get_label() for line in axes.lines] == ["residual, predicted", "error, predicted"]
+    assert axes.get_yscale() == "log"
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), np.median(f.residuals, axis=0))
