@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 import notsodeep as nsd
 from notsodeep.fingerprint import fingerprint
@@ -45,12 +43,6 @@ MODELS: dict[str, list[Model]] = {
 EVERY = [model for models in MODELS.values() for model in models]
 
 
-def rows(model: Model) -> np.ndarray:
-    """Samples that the model takes."""
-    form = (12, 1, 3, 3) if model.to_dict()["kind"].startswith("conv") else (12, 3)
-    return np.random.default_rng(0).standard_normal(form)
-
-
 def test_every_registered_kind_is_here() -> None:
     assert set(MODELS) == set(KINDS)
     for kind, models in MODELS.items():
@@ -65,15 +57,3 @@ def test_fingerprints_differ_and_survive_a_file() -> None:
         assert fingerprint(model_from_dict(model.to_dict())) == fingerprint(model)
     # The shift of an odd activation is zero: centred, the model is the same.
     assert fingerprint(nsd.DEQ("tanh", 0.2).centred(1.0)) == fingerprint(nsd.DEQ("tanh", 0.2))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kept", [models[0] for models in MODELS.values()], ids=list(MODELS))
-def test_no_store_is_shared(kept: Model, tmp_path: Path) -> None:
-    pytest.importorskip("zarr")
-    run = nsd.conjugate_kernel(kept, rows(kept), out=tmp_path / "G.zarr").run
-    for other in EVERY:
-        if other is not kept and rows(other).shape == rows(kept).shape:
-            with pytest.raises(nsd.InputError, match="another model"):
-                nsd.conjugate_kernel(other, rows(kept), out=tmp_path / "G.zarr")
-    assert nsd.conjugate_kernel(kept, rows(kept), out=tmp_path / "G.zarr").run == run

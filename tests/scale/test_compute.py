@@ -143,15 +143,6 @@ def test_a_kernel_that_does_not_fit_is_sent_to_the_disk() -> None:
         nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), rows, max_memory="2GB")
 
 
-def test_a_missing_extra_says_what_to_install(samples: np.ndarray, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(nsd.InputError, match=r"notsodeep\[scale\]"):
-        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), samples, out=tmp_path / "G.zarr")
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(nsd.InputError, match=r"notsodeep\[scale\]"):
-        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), samples, client=2)
-
-
 @given(n=st.integers(1, 50), m=st.integers(1, 50), block=st.integers(1, 60), symmetric=st.booleans())
 def test_a_grid_covers_every_entry_once(n: int, m: int, block: int, symmetric: bool) -> None:
     grid = Grid(n, n if symmetric else m, block, symmetric)

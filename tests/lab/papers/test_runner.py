@@ -304,8 +304,3 @@ def test_mistakes_are_refused_before_anything_is_written(
     with pytest.raises(InputError, match=words):
         reproduce(Toy(), root=tmp_path / "results", **options)
     assert not (tmp_path / "results").exists()
-
-
-def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a results folder"):
-        read_outcome(Toy(), tmp_path)
