@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -100,7 +99,9 @@ REMARKS: dict[str, tuple[list[dict[str, Any]], str, tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("rows", "measures", "by", "remark"), REMARKS.values(), ids=list(REMARKS))
-def test_remarks(verdicts: ModuleType, rows: list[Any], measures: str, by: tuple[str, ...], remark: str) -> None:
+def test_remarks(
+    verdicts: ModuleType, rows: list[Any], measures: str, by: tuple[str, ...], remark: str
+) -> None:
     chosen = getattr(verdicts, measures)
     made = verdicts.marked(rows, chosen if isinstance(chosen, tuple) else (chosen,), by)
     assert made[0][verdicts.REMARK] == (remark or verdicts.NOTHING)
@@ -118,24 +119,6 @@ def test_every_section_has_its_marks_once_and_in_order(peers: Any) -> None:
     assert [text.count(mark) for mark in marks] == [1] * len(marks)
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
-
-
-def test_questions_are_answered_by_running(peers: Any) -> None:
-    questions = peers("questions")
-
-    def tanh() -> str:
-        return "yes"
-
-    def error_bound() -> str:
-        raise ValueError("none here")
-
-    answers = json.loads(questions.answered({"tanh": tanh, "error_bound": error_bound, "other": None}))
-    assert answers == {"tanh": "yes", "error_bound": "raises ValueError: none here"}
-    rows = questions.table_rows({"notsodeep": answers, "peer": "no environment"})
-    by_question = {row["question"]: row for row in rows}
-    assert by_question[questions.QUESTIONS["tanh"]]["notsodeep"] == "yes [run]"
-    assert by_question[questions.QUESTIONS["accelerator"]]["notsodeep"].endswith("[docs]")
-    assert {row["peer"] for row in rows} == {"not measured: no environment"}
 
 
 # --- contestants ---------------------------------------------------------------------------------------

@@ -211,44 +211,6 @@ def test_estimates_are_unbiased_for_skewed_heavy_tailed_data_too():
     assert np.mean(gaussian_formula) - exact > 5 * error
 
 
-@pytest.mark.slow
-def test_psi_given_its_sample_has_the_true_value_on_average():
-    # One sample fixed, the rest of its class drawn anew each time; at n_a = 6 plain means miss a third of it.
-    p, size, draws = 10, 6, 1500
-    mixture = GaussianMixture(np.zeros((1, p)), 1.0)
-    fixed = np.full(p, 1.0)
-    psi = []
-    for seed in range(draws):
-        X, _ = mixture.sample(size, seed=seed)
-        X[0] = fixed
-        psi.append(MixtureStatistics.estimate(X).psi[0])
-    assert_within_noise(fixed @ fixed - 1.0, psi)
-
-
-def standard_errors_of_T(mixture, exact):
-    """For Gaussian samples; the two orders in 1/n_a, the second bounded for different classes."""
-    errors = np.empty_like(exact.T)
-    for a, n in enumerate(exact.sizes):
-        for b, m in enumerate(exact.sizes):
-            product = mixture.covariances[a].to_dense() @ mixture.covariances[b].to_dense()
-            first = 2 * np.trace(product @ product) * (4 / n if a == b else 1 / n + 1 / m)
-            second = 4 * mixture.trace_product(a, a) * mixture.trace_product(b, b) / (n * m)
-            errors[a, b] = np.sqrt(first + second) / mixture.p
-    return errors
-
-
-def test_estimates_approach_the_exact_statistics():
-    mixture = mixture_of_three(100)
-    X, y = mixture.sample(4000, seed=9)
-    exact, estimated = MixtureStatistics.of(mixture, X, y), MixtureStatistics.estimate(X, y)
-    # Var tr Ĉ_a/p = 2 tr(C_a²)/(p² n_a), hence the standard error of τ0² for n_a/n of the weights:
-    variance = np.sum(exact.weights**2 * 2 * np.diag(exact.T) / (100 * exact.sizes))
-    assert abs(estimated.tau0**2 - exact.tau0**2) < 5 * np.sqrt(variance)
-    assert np.all(np.abs(estimated.T - exact.T) < 5 * standard_errors_of_T(mixture, exact))
-    # ψ differs by ||x̄ - μ||² and (x - μ)·(x̄ - μ), both some 1/√(p n_a), against ψ of size √(2/p).
-    assert np.corrcoef(estimated.psi, exact.psi)[0, 1] > 0.99
-
-
 # --- chunks ----------------------------------------------------------------------------------------
 
 

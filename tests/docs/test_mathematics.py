@@ -46,6 +46,9 @@ class Files:
     def documentation_pages(self) -> list[Any]:
         return list(self.pages.values())
 
+    def get_file_from_path(self, path: str) -> Any:
+        return self.pages.get(path)
+
 
 def shown_page(files: Files, name: str, content: str) -> tuple[str, Any]:
     mathematics.on_files(files, None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -51,14 +50,6 @@ def test_output_is_kept_and_no_cell_failed(name: str) -> None:
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     kinds = {output["output_type"] for cell in cells for output in cell["outputs"]}
     assert kinds <= {"stream", "execute_result"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_links_of_a_notebook_lead_somewhere(name: str) -> None:
-    text = (NOTEBOOKS / f"{name}.ipynb").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text)
-    assert links
-    assert [link for link in links if not (NOTEBOOKS / link).exists()] == []
 
 
 def code_cells(name: str) -> list[dict[str, Any]]:

@@ -77,12 +77,6 @@ def test_rectangles_and_finite_depth(samples: np.ndarray) -> None:
     assert_close(found, kernels.conjugate_kernel(model, X, Y, of="preactivations", depth=4), Oracle.IDENTITY)
 
 
-def test_float32_is_the_rounded_kernel(samples: np.ndarray) -> None:
-    found = nsd.conjugate_kernel(MODELS["relu"], samples, storage="float32")
-    assert found.dtype == np.float32
-    assert_close(found, kernels.conjugate_kernel(MODELS["relu"], samples), Oracle.IDENTITY)
-
-
 @pytest.mark.slow
 @settings(max_examples=6)
 @given(
