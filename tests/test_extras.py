@@ -114,6 +114,7 @@ def test_a_spectrum_is_predicted_without_its_figure(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Kolmogorov distance" in done.stdout
     assert install("plot") in done.stderr
+    assert typed_without({"matplotlib"}, "reproduce", "--list", folder=tmp_path).returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 

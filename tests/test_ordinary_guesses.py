@@ -6,14 +6,12 @@ Each guess works as it does elsewhere, or it is refused by a sentence that names
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from sklearn.calibration import CalibratedClassifierCV
-from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 
@@ -146,32 +144,3 @@ def test_statistics_with_another_norm() -> None:
     assert stats.tau0 != 1.0
     assert nsd.equivalent(nsd.DEQ("relu").centred(1.0), X, stats).shape == (100, 100)
     assert_refused(lambda: nsd.equivalent(nsd.DEQ("relu"), X, stats), r"centred\(")
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
-
-
-def _table(folder: Path) -> Path:
-    """An unscaled table with a header and a column of labels, as people have them."""
-    numbers = np.random.default_rng(0).normal(50.0, [1.0, 20.0, 300.0], (40, 3))
-    lines = [f"{row[0]},{row[1]},{row[2]},{'ill' if row[0] > 50.0 else 'well'}" for row in numbers]
-    path = folder / "patients.csv"
-    path.write_text("\n".join(["age,pressure,enzyme,diagnosis", *lines]), encoding="utf-8")
-    return path
-
-
-def _run(*arguments: str) -> Result:
-    from notsodeep.cli.entry import app
-
-    return CliRunner().invoke(app, list(arguments))
-
-
-def test_kernel_of_a_scaled_table(tmp_path: Path) -> None:
-    path, target = _table(tmp_path), tmp_path / "K.csv"
-    options = ("--label-column", "diagnosis", "--scale", "standard", "--activation", "x*sigmoid(x)")
-    found = _run("kernel", str(path), *options, "--save", str(target))
-    assert found.exit_code == 0, found.output
-    rows = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(0, 1, 2))
-    scaled = nsd.data.Preprocessing.named("standard", rows).apply(rows)
-    kernel = nsd.conjugate_kernel(nsd.DEQ("swish"), scaled)
-    np.testing.assert_allclose(np.loadtxt(target, delimiter=","), kernel, rtol=1e-6)

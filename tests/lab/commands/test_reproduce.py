@@ -156,30 +156,6 @@ def test_an_interrupted_run_says_how_to_go_on(typed: Typed, monkeypatch: pytest.
     assert "2 from an earlier run" in out
 
 
-def test_no_matplotlib_costs_the_figure_only(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    import notsodeep
-
-    monkeypatch.delattr(notsodeep, "figures", raising=False)
-    for name in [name for name in sys.modules if name.startswith("notsodeep.figures")]:
-        monkeypatch.delitem(sys.modules, name)
-    # What Python does with a module that is not installed.
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [NoMatplotlib(), *sys.meta_path])
-    code, _, err = typed("toy")
-    assert code == 0
-    assert 'pip install "notsodeep[plot]"' in err
-    assert Path("results/toy", QUICK.hash(), "rows.jsonl").exists()
-
-
-class NoMatplotlib:
-    """An environment without the extra."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.split(".")[0] == "matplotlib":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
