@@ -67,7 +67,6 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "scipy": EVERYWHERE,
     "numba": EVERYWHERE,
     "sklearn": frozenset({"data", "estimators"}),
-    "pyarrow": frozenset({"data"}),  # in no extra: who has Parquet files has it
     "torch": FROM_NETS_UP,
     "dask": frozenset({"scale"}),
     "distributed": frozenset({"scale"}),
