@@ -71,15 +71,6 @@ def test_moments(text: str) -> None:
     assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["x * sigmoid(x)", "max(x, 0.1*x)", "0.8 * clip(x, -1.2, 1.2)"])
-def test_kernels(text: str) -> None:
-    rows = np.random.default_rng(3).standard_normal((15, 8)) / np.sqrt(8)
-    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
-        found, expected = (kernel(nsd.DEQ(phi, 0.2), rows) for phi in (formula(text), BUILT_IN[text]))
-        assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
-
-
 # --- derivatives by other routes -------------------------------------------------------------------------------------
 
 # Text, and the same function for mpmath, which differentiates it numerically with 60 digits.

@@ -123,14 +123,6 @@ def test_blocks_of_a_kernel_are_kernels_of_blocks(
 
 
 @pytest.mark.slow
-@given(readings, models(), rows(3))
-def test_the_rectangular_kernel_of_x_with_itself_is_the_square_one(
-    reading: str, model: nsd.DEQ, X: np.ndarray
-) -> None:
-    assert_same(kernel(reading, model, X, X.copy()), kernel(reading, model, X))
-
-
-@pytest.mark.slow
 @given(activations, rows())
 def test_without_recurrence_a_deq_is_one_layer(label: str, X: np.ndarray) -> None:
     deq, layer = nsd.DEQ(made(label), 0.0, sigma_b2=1.0), nsd.Explicit([made(label)])
@@ -185,21 +177,6 @@ def test_the_three_tangent_kernels_are_readings_of_one(model: nsd.DEQ, X: np.nda
 
 
 @pytest.mark.slow
-@given(models(), rows())
-def test_the_diagonal_of_the_tangent_kernels(model: nsd.DEQ, X: np.ndarray) -> None:
-    """On the diagonal D = E1(q); rows of variance 0 have no slope to speak of."""
-    theta, paper, pi, feature, covariance = (np.diag(kernel(reading, model, X)) for reading in READINGS)
-    q = covariance
-    kept = q > 1e-12
-    assume(kept.any())
-    slope = moments.derivative_second_moment(model.activation, q[kept])
-    rest = 1 - model.sigma_a2 * slope
-    np.testing.assert_allclose(theta[kept], feature[kept] + slope * q[kept] / rest, rtol=RELATIVE)
-    np.testing.assert_allclose(paper[kept], feature[kept] / rest, rtol=RELATIVE)
-    np.testing.assert_allclose(pi[kept], q[kept] / rest, rtol=RELATIVE)
-
-
-@pytest.mark.slow
 @given(readings, activations, rows(4))
 def test_finite_depth_tends_to_infinite_depth(reading: str, label: str, X: np.ndarray) -> None:
     """The rate is sigma_a2 max(S', D) <= 0.1: 12 layers reach rounding, 3 do not."""
@@ -210,14 +187,6 @@ def test_finite_depth_tends_to_infinite_depth(reading: str, label: str, X: np.nd
     size = float(np.max(np.abs(limit)))
     assert errors[0] <= 0.02 * size
     assert errors[1] <= RELATIVE * size
-
-
-@pytest.mark.slow
-@given(models(), rows())
-def test_one_pass_gives_both_kernels(model: nsd.DEQ, X: np.ndarray) -> None:
-    ck, ntk = nsd.kernels.both_kernels(model, X)[:2]
-    assert_same(ck, nsd.conjugate_kernel(model, X))
-    assert_same(ntk, nsd.tangent_kernel(model, X))
 
 
 @pytest.mark.slow

@@ -94,18 +94,6 @@ def test_one_position_or_constant_images_are_the_dense_model(name: str, oracle: 
             assert_close(one, wanted, oracle)
 
 
-def test_one_position_goes_through_the_dense_program() -> None:
-    rows, others = images(5, 3), images(4, 3, seed=1)
-    for dense, conv in (
-        (nsd.DEQ("tanh", FEEDBACK, bias2=0.1), nsd.ConvDEQ("tanh", FEEDBACK, bias2=0.1, filter_size=1)),
-        (nsd.Explicit(["relu", "erf"]), nsd.ConvExplicit(["relu", "erf"], filter_size=1, readout="pool")),
-    ):
-        for right in (None, others):
-            expected = nsd.both_kernels(dense, rows, right)
-            found = nsd.both_kernels(conv, rows[:, :, None], None if right is None else right[:, :, None])
-            assert all(map(np.array_equal, found, expected))
-
-
 # --- explicit networks --------------------------------------------------------------------------------------------
 
 

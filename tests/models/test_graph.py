@@ -8,9 +8,8 @@ import re
 
 import numpy as np
 import pytest
-import torch
 from scipy import sparse
-from tolerances import Oracle, assert_close, assert_within_noise
+from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.fingerprint import fingerprint
@@ -71,40 +70,6 @@ def test_names_of_nodes_do_not_matter() -> None:
         assert np.linalg.eigvalsh(kernel)[0] > -1e-12
         moved = nsd.tangent_kernel(nsd.GraphDEQ(GRAPH[np.ix_(order, order)], name, 0.5), FEATURES[order])
         assert_close(moved, kernel[np.ix_(order, order)], Oracle.QUADRATURE)
-
-
-def random_kernels(model: nsd.GraphDEQ, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """CK and NTK of one random network over all of its weights, through the iterated equilibrium."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-    S, X = torch.as_tensor(np.array(model.propagation)), torch.as_tensor(FEATURES)
-    weights = normal(width, width), normal(X.shape[1], width), normal(width), normal(width)
-    recurrent, entry, bias, head = weights
-    u = torch.zeros(len(X), width, dtype=torch.float64)
-    for _ in range(24):
-        inner = (
-            math.sqrt(model.sigma_a2 / width) * torch.erf(u) @ recurrent
-            + math.sqrt(model.sigma_b2) * X @ entry
-        )
-        u = S @ inner + math.sqrt(model.bias2) * bias
-    z = torch.erf(u) / math.sqrt(width)
-    rows = []
-    for value in z @ head:
-        gradient = torch.autograd.grad(value, weights, retain_graph=True)
-        rows.append(torch.cat([part.reshape(-1) for part in gradient]))
-    gradients, features = torch.stack(rows), z.detach()
-    return (features @ features.T).numpy(), (gradients @ gradients.T).numpy()
-
-
-@pytest.mark.slow
-def test_random_networks_of_many_neurons() -> None:
-    model = nsd.GraphDEQ(GRAPH, "erf", 0.4, bias2=0.1)
-    draws = [random_kernels(model, 200, seed) for seed in range(24)]
-    for number, kernel in enumerate(nsd.both_kernels(model, FEATURES)):
-        assert_within_noise(kernel, [draw[number] for draw in draws], bias=0.02)
 
 
 def test_the_graph_tells_blocks_apart() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles import brute_depth, reference
 from tolerances import Oracle, assert_close, assert_within_noise
 
 import notsodeep as nsd
@@ -30,16 +29,6 @@ def erf_dual(q: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """F and F' of erf for all pairs, variances on the diagonal."""
     inside = (1 + 2 * q[:, None]) * (1 + 2 * q)
     return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 4])
-def test_rows_against_the_recursion_of_one_pair(steps: int) -> None:
-    phi, (feedback, entry, bias) = reference("tanh"), VARIANCES
-    gram = entry * ROWS @ ROWS.T + bias
-    found = nsd.both_kernels(nsd.DEQ("tanh", *VARIANCES).unrolled(steps), ROWS[:2])
-    expected = brute_depth(phi, feedback, (gram[0, 0], gram[1, 1]), gram[0, 1], steps)
-    for kernel, value in zip(found, expected, strict=True):
-        assert_close(kernel[0, 1], value, Oracle.QUADRATURE)
 
 
 def mixing_matrix(kind: str) -> np.ndarray:

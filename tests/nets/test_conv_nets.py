@@ -124,22 +124,6 @@ def test_outputs_and_gradients_are_those_of_the_model_written_out(
         assert float((found[name] - value).norm() / value.norm()) <= 1e-10, name
 
 
-def test_one_tap_at_one_position_is_the_dense_network() -> None:
-    net = ConvDEQNet(
-        nsd.ConvDEQ("relu", 0.2, bias2=0.1, filter_size=1),
-        3,
-        6,
-        2,
-        (1, 1),
-        seed=0,
-        dtype=DOUBLE,
-        solver=TIGHT,
-    )
-    dense = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2, bias2=0.1), 3, 6, 2, seed=0, dtype=DOUBLE, solver=TIGHT)
-    X = images(4, 3, 1, 1)
-    assert_close(net(X).detach(), dense(X.flatten(1)).detach(), Oracle.QUADRATURE)
-
-
 # --- how it is used --------------------------------------------------------------------------------------------------
 
 

@@ -10,8 +10,6 @@ from tolerances import Oracle, assert_close
 
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.gaussian.formula import FUNCTIONS
-from notsodeep.models import DEQ
-from notsodeep.nets import DEQNet
 from notsodeep.nets.torch_activation import TorchActivation
 
 X = torch.tensor(np.random.default_rng(0).standard_normal((6, 4)))
@@ -40,31 +38,6 @@ def test_every_function_has_its_slope_and_curvature(name: str) -> None:
         assert_close(found.detach().numpy(), phi.derivative(grid), Oracle.CUSTOM_CALLABLE, scale=1.0)
     difference = oracles.central_difference(phi.derivative, grid)
     assert_close(curvature.detach().numpy(), difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
-
-
-def test_both_networks_of_one_function_are_one() -> None:
-    outputs, gradients = [], []
-    for phi in (formula("x * sigmoid(x)"), activation("swish")):
-        net = DEQNet(DEQ(phi, 0.2), 4, 20, 2, seed=1, dtype=torch.float64)
-        value = net(X).square().sum()
-        value.backward()
-        outputs.append(value.item())
-        gradients.append(torch.cat([tensor.grad.flatten() for tensor in net.parameters()]).numpy())
-    assert_close(outputs[0], outputs[1], Oracle.QUADRATURE)
-    assert_close(gradients[0], gradients[1], Oracle.QUADRATURE)
-
-
-@pytest.mark.slow
-def test_gradients_through_the_equilibrium_are_differences() -> None:
-    phi = formula("clip(x, -1, 1) + 0.2 * abs(x**2 - 0.5) * exp(-x**2)")
-    net = DEQNet(DEQ(phi, 0.05), 4, 12, 2, seed=3, dtype=torch.float64)
-    names = [name for name, _ in net.named_parameters()]
-    tensors = [tensor.detach().clone().requires_grad_() for tensor in net.parameters()]
-
-    def outputs(*given: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(net, dict(zip(names, given, strict=True)), (X[:2],))
-
-    assert torch.autograd.gradcheck(outputs, tensors, fast_mode=True)
 
 
 @pytest.mark.parametrize(

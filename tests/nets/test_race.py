@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import Preprocessing
@@ -17,8 +16,7 @@ from notsodeep.designs import design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
-from notsodeep.nets.measure import inference_seconds
-from notsodeep.nets.networks import DEQNet, ExplicitNet
+from notsodeep.nets.networks import DEQNet
 from notsodeep.nets.race import MODELS, Race, RaceSettings
 from notsodeep.nets.race import race as race_with
 from notsodeep.nets.training import fit
@@ -165,8 +163,3 @@ def test_bad_input_is_refused(change: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {"deq": DEQ_SPEC, "train": TRAIN, "test": TEST, **SETTINGS} | change
     with pytest.raises(InputError, match=words):
         race(**given)
-
-
-def test_inference_is_timed_per_thousand_samples() -> None:
-    net = ExplicitNet(Explicit(["relu"]), 20, 16, 2)
-    assert inference_seconds(net, torch.zeros(10, 20)) > 0.0
