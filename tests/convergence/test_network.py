@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from tolerances import Oracle, assert_close
 
-from notsodeep.convergence import PaperNetwork, paper_model
+from notsodeep.convergence import PaperNetwork, paper_model, tangent_spectrum
 from notsodeep.convergence.network import tangent_gram
 from notsodeep.gaussian import activation
 from notsodeep.kernels.finite_width import equilibrium
@@ -80,3 +80,6 @@ def test_h_is_the_sum_of_the_three_matrices_of_the_paper():
     expected = G + R @ np.kron(G + gram, np.eye(7)) @ R.T
     features, adjoints = network.features_and_adjoints(X)
     assert_close(tangent_gram(features, adjoints, X).numpy(), expected, Oracle.CLOSED_FORM)
+    spectrum, eigenvalues = tangent_spectrum(network, X), np.linalg.eigvalsh(expected)
+    assert_close([spectrum.least, spectrum.largest], eigenvalues[[0, -1]], Oracle.CLOSED_FORM)
+    assert spectrum.gain_over_bound >= 1.0

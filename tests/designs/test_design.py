@@ -29,8 +29,8 @@ from notsodeep.gaussian import Activation, activation, custom_activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
-ODD = ["tanh", "erf", "arctan", "sigmoid", "softsign", "sin"]
-EVERY = ["relu", "leaky_relu", "swish", "gelu", "elu", "softplus", "cos", *ODD]
+ODD = ["tanh", "erf", "arctan", "sigmoid", "softsign", "sin", "identity", "hard_sigmoid"]
+EVERY = ["relu", "leaky_relu", "swish", "gelu", "elu", "softplus", "cos", "abs", "mish", *ODD]
 
 
 def scalars(model: DEQ | Explicit, tau0: float, kernel: str) -> np.ndarray:

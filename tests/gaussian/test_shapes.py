@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -19,8 +18,6 @@ from notsodeep.gaussian import Activation, activation, moments
 from notsodeep.gaussian.activations import BUILDERS
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.shapes import Shape
-
-SOURCE = Path(nsd.__file__).parent
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ def test_blocks_of_a_kernel_are_kernels_of_blocks(
     """K(X, X) and K(X, Y) are blocks of K([X; Y], [X; Y]); errors are judged against the whole."""
     assume(cut < len(X))
     whole = kernel(reading, model, X)
+    assert_same(kernel(reading, model, X, X.copy()), whole)
     again = whole.copy()
     again[:cut, :cut] = kernel(reading, model, X[:cut])
     again[:cut, cut:] = kernel(reading, model, X[:cut], X[cut:])
@@ -172,6 +173,8 @@ def test_the_three_tangent_kernels_are_readings_of_one(model: nsd.DEQ, X: np.nda
     D is eliminated: K Lambda = G Pi, and sigma_a2 (Theta - G) = Pi - Lambda.
     """
     theta, paper, pi, feature, covariance = (kernel(reading, model, X) for reading in READINGS)
+    for one, other in zip(nsd.both_kernels(model, X), (feature, theta), strict=True):
+        assert_same(one, other)
     assert_same(paper * covariance, feature * pi)
     assert_same(covariance + model.sigma_a2 * (theta - feature), pi)
 

@@ -238,9 +238,11 @@ def test_impossible_sizes_are_refused(kind: str, name: str, value: object) -> No
         ({"train": "some"}, "train='some' is not known. Choose one of: all, readout"),
         ({"on_failure": "shout"}, "Choose one of: raise, warn, ignore"),
         ({"dtype": torch.int64}, "dtype must be a floating-point type"),
+        ({"solver": "anderson"}, "SolverOptions"),
+        ({"adjoint": {"tolerance": 1e-3}}, "SolverOptions"),
     ],
 )
-def test_unknown_words_are_refused(options: dict, message: str) -> None:
+def test_unknown_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         _deq(**options)
 

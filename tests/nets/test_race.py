@@ -104,14 +104,11 @@ def test_a_run_is_a_training_of_its_own(result: Race) -> None:
     assert [row.loss for row in history.rows] == [row.loss for row in expected.rows]
 
 
-def test_one_seed_has_no_spread_and_no_second_deq() -> None:
+def test_one_seed_has_no_spread_and_without_a_deq_nothing_agrees_with_it() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **SETTINGS)
     assert [standing.accuracy_sd for standing in result.standings] == [None, None]
     assert result.standings[0].agreement is None
     assert result.standings[1].agreement is not None
-
-
-def test_without_a_deq_nothing_agrees_with_it() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=2, models=("plain",), **SETTINGS)
     assert [(standing.model, standing.agreement) for standing in result.standings] == [("plain", None)]
 

@@ -416,6 +416,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "batch size": ({"batch_size": 2.5}, "batch_size must be a whole number"),
     "seed": ({"seed": -1}, "seed must be a whole number"),
     "folder": ({"checkpoint": "no/such/folder/training.pt"}, "folder no/such/folder"),
+    "a folder": ({"checkpoint": "."}, "is a folder"),
     "features of a module that trains all": ({"features": (X, None)}, "readout"),
     "features of the wrong width": ({"module": deq("readout"), "features": (X, None)}, "16 columns"),
     "features of one part only": (
