@@ -318,18 +318,6 @@ def test_polynomials_have_the_scalars_of_a_model_with_a_bias(name: str, kernel: 
     assert means[1] == pytest.approx(means[0], rel=1e-2)
 
 
-def test_the_bias_of_a_model_with_one_layer_is_kept() -> None:
-    """A model without feedback whose network has the same scalars by hand: φ shifted by what the bias adds."""
-    scalars_with_bias, constant = centred_kernel_coefficients(DEQ("tanh", 0.0, 1.0, bias2=0.5), 1.0)
-    same, other = centred_kernel_coefficients(Explicit(["tanh"], bias2=0.5), 1.0)
-    assert_close(scalars_with_bias.as_array(), same.as_array(), Oracle.QUADRATURE)
-    assert constant == pytest.approx(other)
-    plain = coefficients(DEQ("tanh", 0.3), 1.0)
-    assert_close(
-        centred_kernel_coefficients(DEQ("tanh", 0.3), 1.0)[0].as_array(), plain.as_array(), Oracle.QUADRATURE
-    )
-
-
 @pytest.mark.parametrize("kernel", ["ck", "ntk", "ntk_paper"])
 @pytest.mark.parametrize("model", [DEQ("gelu", 0.3, bias2=0.2), Explicit(["gelu", "tanh"], bias2=0.2)])
 def test_the_mixed_derivative_in_two_norms_is_the_difference_quotient(

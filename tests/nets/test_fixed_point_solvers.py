@@ -307,16 +307,6 @@ def test_the_error_names_every_stage_and_recommends_none_that_was_tried() -> Non
         _net("relu", 16.0, 50, solver=SolverOptions("iteration", max_steps=30)).features(X)
 
 
-def test_anderson_beats_iteration_by_its_theory_on_a_linear_map() -> None:
-    # With as many memories as unknowns, Anderson solves a linear problem in about that many steps.
-    generator = torch.Generator().manual_seed(0)
-    factors = 0.95 * torch.rand(1, 4, generator=generator, dtype=torch.float64)
-    options = SolverOptions(method="anderson", tolerance=1e-9, memory=5)
-    _, report = solve(Linear(factors, torch.ones(1, 4, dtype=torch.float64)), options)
-    assert report.converged
-    assert report.steps <= 9
-
-
 # --- options ---------------------------------------------------------------------------------------------------------
 
 

@@ -88,17 +88,6 @@ def test_without_a_seed_torchs_own_generator_draws(kind: str) -> None:
     assert np.abs(second - first).max() > 1e-2
 
 
-def test_explicit_gradients_are_correct() -> None:
-    net = _explicit()
-    names = [key for key, _ in net.named_parameters()]
-    tensors = [value.detach().clone().requires_grad_() for value in net.parameters()]
-
-    def outputs(*tensors: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(net, dict(zip(names, tensors, strict=True)), (X[:2],))
-
-    assert torch.autograd.gradcheck(outputs, tensors, fast_mode=True)
-
-
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
