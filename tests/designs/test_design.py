@@ -100,13 +100,6 @@ def test_relu_is_two_leaky_relu_layers_with_the_gauge_fixed(sigma_a2: float) -> 
     assert_close(slope**2 + (math.pi / 2 - 1) * bend**2, 1.0, Oracle.CLOSED_FORM)
 
 
-# --- exact kernels ------------------------------------------------------------------------------------------------
-
-
-def distance(wanted: np.ndarray, found: np.ndarray) -> float:
-    return float(np.linalg.norm(wanted - found, 2) / np.linalg.norm(wanted, 2))
-
-
 # --- properties ---------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +284,10 @@ def test_bad_input_is_refused_with_words(arguments: dict, words: str) -> None:
 
 
 # --- models with a bias -------------------------------------------------------------------------------------------
+
+
+def distance(wanted: np.ndarray, found: np.ndarray) -> float:
+    return float(np.linalg.norm(wanted - found, 2) / np.linalg.norm(wanted, 2))
 
 
 def centred_distance(wanted: np.ndarray, found: np.ndarray) -> float:

@@ -102,15 +102,6 @@ def test_without_images_it_is_the_design_of_rows() -> None:
         assert_close(found, wanted, Oracle.QUADRATURE)
 
 
-def test_a_bias_stays(digits: np.ndarray) -> None:
-    model = ConvDEQ("tanh", 0.3, bias2=0.2)
-    made = design(model, X=digits, kernel="both", layers=3, family="injected", samples=8)
-    evidence = made.held_out
-    assert made.network.bias2 == 0.2
-    assert evidence is not None
-    assert all(ours.relative < cut.relative for ours, cut in zip(evidence.fitted, evidence.cut, strict=True))
-
-
 def test_a_centred_model_has_centred_layers(digits: np.ndarray) -> None:
     made = design(ConvDEQ("relu", 0.3).centred(1.0), 1.0, X=digits, layers=2, family="injected", samples=8)
     again = made.network.centred(1.0)
