@@ -105,27 +105,36 @@ def test_random_networks_agree() -> None:
     assert_within_noise(exact_kernel(model, X, kernel="ntk"), drawn.ntk_draws, bias=0.02, resolution=0.1)
 
 
-def test_the_torch_network_approaches_the_kernels() -> None:
+@pytest.mark.parametrize("share", [False, True])
+def test_the_torch_network_approaches_the_kernels(share: bool) -> None:
     model = injected("tanh", "relu", "tanh")
     inputs = torch.tensor(X)
     draws = []
     for seed in range(20):
-        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, dtype=torch.float64)
+        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, share_input=share, dtype=torch.float64)
         found = nsd.nets.empirical_kernels(net, inputs)
         draws.append(np.stack([np.asarray(found.ck), np.asarray(found.ntk).reshape(4, 4)]))
     wanted = np.stack([exact_kernel(model, X, kernel=kernel) for kernel in ("ck", "ntk")])
     assert_within_noise(wanted, np.array(draws), bias=0.02, resolution=0.1)
 
 
-def test_the_torch_network_counts_every_weight() -> None:
+@pytest.mark.parametrize("share", [False, True])
+def test_the_torch_network_counts_every_weight(share: bool) -> None:
     """The tangent kernel from the groups of weights is that of all gradients, by autograd."""
     net = nsd.nets.ExplicitNet(
         injected("tanh", "gelu", "tanh"),
         *(3, 12, 1),
         scaling="ntk",
+        share_input=share,
         dtype=torch.float64,
     )
-    assert {name for name, _ in net.named_parameters()} == {"weight1", "weight2", "weight3", "readout"}
+    separate = set() if share else {"input2", "input3"}
+    assert {name for name, _ in net.named_parameters()} == {
+        "weight1",
+        "weight2",
+        "weight3",
+        "readout",
+    } | separate
     gradients = []
     for row in torch.tensor(X):
         parts = torch.autograd.grad(net(row[None])[0, 0], list(net.parameters()))
@@ -179,11 +188,13 @@ def test_the_limiting_spectrum_is_that_of_the_kernel() -> None:
 def test_random_features_have_the_kernel_of_a_network_with_injection(monkeypatch: pytest.MonkeyPatch) -> None:
     model = injected("tanh", "relu")
     monkeypatch.setattr("notsodeep.estimators.features._designed", lambda *_: (model, 0.0))
-    draws = []
-    for seed in range(20):
-        values = DEQFeatures(600, center=False, scale=None, random_state=seed).fit_transform(X)
-        draws.append(values @ values.T)
-    assert_within_noise(exact_kernel(model, X, kernel="ck"), np.array(draws), bias=0.02, resolution=0.1)
+    for kernel in ("ck", "ntk"):
+        draws = []
+        for seed in range(20):
+            features = DEQFeatures(600, kernel=kernel, center=False, scale=None, random_state=seed)
+            values = features.fit_transform(X)
+            draws.append(values @ values.T)
+        assert_within_noise(exact_kernel(model, X, kernel=kernel), np.array(draws), bias=0.02, resolution=0.1)
 
 
 def test_text_and_fingerprint_know_the_variances() -> None:
