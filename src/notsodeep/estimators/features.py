@@ -32,8 +32,8 @@ class DEQFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         ψ^(l) = [x^(l), (N_l ψ^(l-1)) ∘ σ_l'(V_l x^(l-1))/√m],   ψ^(0) = x,   N_l, V_l, W_l Gaussian, independent,
 
     whose inner products have the mean <ψ^(l-1), ψ'^(l-1)> F'_l, the second term of the recursion (3.11) for Θ^(l). The
-    error falls like 1/√n_components. What remains as n_components grows is the kernel error of the twin, which vanishes in high
-    dimension (`residual_` tells whether their scalars agree).
+    error falls like 1/√n_components. What remains as n_components grows is the kernel error of the twin, which vanishes
+    in high dimension (`residual_` tells whether their scalars agree).
 
     The DEQ is centred first, as every design is: compare with the kernel of `model_`, on rows scaled by `rows_`. It has
     no bias, which would add a constant to all pairs.
