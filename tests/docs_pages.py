@@ -143,7 +143,7 @@ def run(text: str, name: str) -> Session:
 
 
 def write_trained_network() -> None:
-    """Train a DEQ on digits, and write the two files that the README reads: its weights, and samples it has not seen."""
+    """Train a DEQ on digits, and write the files of the README: its weights, and samples it has not seen."""
     from notsodeep import DEQ
     from notsodeep.data import Preprocessing, load
     from notsodeep.nets import DEQNet, fit

@@ -21,7 +21,9 @@ def rows(n=7, p=5, seed=0):
 
 
 @pytest.mark.parametrize("reading", ["ck", "ntk"])
-@pytest.mark.parametrize("phi", ["identity", "relu", "tanh", "elu"])
+@pytest.mark.parametrize(
+    "phi", ["identity", "relu", "tanh", "elu", "softsign", nsd.activation("hard_sigmoid", gain=3.0)], ids=str
+)
 def test_gradients_follow_from_the_fixed_point(phi, reading):
     """Homogeneous kernels scale with the rows; linear ones have closed forms; the rest against small differences."""
     X = rows()
@@ -43,6 +45,15 @@ def test_gradients_follow_from_the_fixed_point(phi, reading):
     ends = [kernel.clone_with_theta(kernel.theta + sign * step)(X) for sign in (1.0, -1.0)]
     expected = (ends[0] - ends[1]) / (2.0 * step[1])
     assert_close(by_variance, expected, Oracle.FINITE_DIFFERENCE, scale=float(value.max()))
+
+
+@pytest.mark.parametrize("sigma_a2", [1e-4, 0.95, 0.999])
+def test_gradients_up_to_the_end_of_the_range(sigma_a2):
+    """For a linear model d log Θ/d log σ_a² = σ_a²/(1 - σ_a²) (1 + 1/(2 - σ_a²))."""
+    kernel = DEQKernel("identity", sigma_a2, (1e-5, 0.9999), kernel="ntk", sigma_b2=0.7)
+    value, slopes = kernel(rows(), eval_gradient=True)
+    factor = sigma_a2 / (1.0 - sigma_a2) * (1.0 + 1.0 / (2.0 - sigma_a2))
+    assert_close(slopes[:, :, 0], factor * value, Oracle.FINITE_DIFFERENCE)
 
 
 def test_the_input_variance_moves_with_the_recurrent_one():

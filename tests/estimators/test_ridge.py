@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.metrics import log_loss
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.estimators import DEQKernel, DEQKernelClassifier, DEQKernelRidge, ridge
+from notsodeep.estimators.probabilities import probabilities
 
 KERNELS = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
 CASES = [
@@ -129,3 +131,55 @@ def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, p
     after = DEQKernelRidge(activation=phi, alpha=0.1).fit(moved, y).predict(moved)
     # Centring moved data loses as many digits as the origin is far away, in units of the spread.
     assert_close(after, before, Oracle.CUSTOM_CALLABLE)
+
+
+# --- probabilities ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_leave_one_out_scores_are_those_of_a_fit_without_the_row(
+    classes: int, weighted: bool, intercept: bool
+) -> None:
+    X, y = blobs_of(40, classes)
+    weights = np.random.default_rng(3).integers(0, 5, len(X)) / 2.0 if weighted else np.ones(len(X))
+    plain = {"center": False, "scale": None, "fit_intercept": intercept}
+    signs = 2.0 * np.eye(classes)[y] - 1.0 if classes > 2 else 2.0 * y - 1.0
+    held = np.flatnonzero(weights)[:6]
+    scores = DEQKernelClassifier(**plain)._fit_machine(X, signs, weights, held)
+    for place, row in enumerate(held):
+        without = weights.copy()
+        without[row] = max(without[row] - 1.0, 0.0)
+        expected = DEQKernelRidge(**plain).fit(X, signs, without).predict(X[[row]])[0]
+        assert_close(scores[place], expected, Oracle.CLOSED_FORM)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_are_calibrated_and_agree_with_the_prediction(classes: int) -> None:
+    X, y = blobs_of(300, classes)
+    model = DEQKernelClassifier(alpha=0.3).fit(X[:150], y[:150])
+    found, scores = model.predict_proba(X[150:]), model.decision_function(X[150:])
+    assert found.shape == (150, classes)
+    assert_close(found.sum(axis=1), np.ones(150), Oracle.IDENTITY)
+    assert np.array_equal(model.classes_[found.argmax(axis=1)], model.predict(X[150:]))
+    # On new rows, mean confidence is mean accuracy to within three standard errors, ...
+    accuracy = np.mean(model.predict(X[150:]) == y[150:])
+    assert accuracy < 0.95
+    assert abs(found.max(axis=1).mean() - accuracy) <= 3.0 * np.sqrt(accuracy * (1.0 - accuracy) / 150)
+    # ... and no other temperature explains their labels much better.
+    losses = [
+        log_loss(y[150:], probabilities(scores / t)) for t in model.temperature_ * np.geomspace(0.2, 5.0, 21)
+    ]
+    assert log_loss(y[150:], found) <= min(losses) + 0.02
+
+
+def test_separable_classes_do_not_give_certainty() -> None:
+    X, y = blobs_of(20, 2, distance=8.0)
+    assert 0.5 < DEQKernelClassifier().fit(X, y).predict_proba(X).max() < 0.9999
+
+
+def blobs_of(n: int, classes: int, distance: float = 1.3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.arange(n) % classes
+    return (rng.standard_normal((n, 5)) + distance * np.eye(classes, 5)[y]) / np.sqrt(5), y

@@ -103,16 +103,43 @@ def test_random_networks_agree() -> None:
     assert_within_noise(exact_kernel(model, X, kernel="ck"), draws, bias=0.02, resolution=0.1)
 
 
-def test_the_torch_network_approaches_the_kernels() -> None:
+@pytest.mark.parametrize("share", [False, True])
+def test_the_torch_network_approaches_the_kernels(share: bool) -> None:
     model = injected("tanh", "relu", "tanh")
     inputs = torch.tensor(X)
     draws = []
     for seed in range(20):
-        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, dtype=torch.float64)
+        net = nsd.nets.ExplicitNet(model, 3, 400, 1, seed=seed, share_input=share, dtype=torch.float64)
         found = nsd.nets.empirical_kernels(net, inputs)
         draws.append(np.stack([np.asarray(found.ck), np.asarray(found.ntk).reshape(4, 4)]))
     wanted = np.stack([exact_kernel(model, X, kernel=kernel) for kernel in ("ck", "ntk")])
     assert_within_noise(wanted, np.array(draws), bias=0.02, resolution=0.1)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_the_torch_network_counts_every_weight(share: bool) -> None:
+    """The tangent kernel from the groups of weights is that of all gradients, by autograd."""
+    net = nsd.nets.ExplicitNet(
+        injected("tanh", "gelu", "tanh"),
+        *(3, 12, 1),
+        scaling="ntk",
+        share_input=share,
+        dtype=torch.float64,
+    )
+    separate = set() if share else {"input2", "input3"}
+    assert {name for name, _ in net.named_parameters()} == {
+        "weight1",
+        "weight2",
+        "weight3",
+        "readout",
+    } | separate
+    gradients = []
+    for row in torch.tensor(X):
+        parts = torch.autograd.grad(net(row[None])[0, 0], list(net.parameters()))
+        gradients.append(torch.cat([part.flatten() for part in parts]).numpy())
+    jacobian = np.array(gradients)
+    found = np.asarray(nsd.nets.empirical_kernels(net, torch.tensor(X)).ntk).reshape(4, 4)
+    assert_close(found, jacobian @ jacobian.T, Oracle.IDENTITY)
 
 
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import dask.array
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster, get_worker
@@ -155,6 +156,31 @@ def on_a_worker() -> bool:
         return get_worker() is not None
     except ValueError:
         return False
+
+
+@pytest.mark.parametrize("use", ["kernel", "operator", "rectangle", "no store"])
+def test_rows_of_dask_are_stored_where_workers_read_them(
+    samples, expected, tmp_path: Path, monkeypatch, use: str
+) -> None:
+    """Next to the store, not in a temporary folder of one machine; without a store they are sent."""
+    read, paths = MappedRows.read, []
+
+    def recorded(self: MappedRows, rows: slice) -> np.ndarray:
+        paths.extend([self.path] if on_a_worker() else [])
+        return read(self, rows)
+
+    monkeypatch.setattr(MappedRows, "read", recorded)
+    rows, options = dask.array.from_array(samples, chunks=(110, 9)), {"block": BLOCK, "client": "threads"}
+    if use == "operator":
+        operator = nsd.KernelOperator.of(DEQ, rows, out=tmp_path / "shared" / "G.zarr", **options)
+        kernel = operator @ np.eye(len(samples))
+    else:
+        sides = (samples, rows) if use == "rectangle" else (rows,)
+        out = None if use == "no store" else tmp_path / "shared" / "G.zarr"
+        kernel = np.asarray(nsd.conjugate_kernel(DEQ, *sides, out=out, **options))
+    assert_close(kernel, expected, Oracle.IDENTITY)
+    assert bool(paths) == (use != "no store")
+    assert all(Path(path).is_relative_to(tmp_path / "shared") for path in paths)
 
 
 def test_rows_that_workers_do_not_see_are_named(samples, tmp_path: Path, monkeypatch) -> None:

@@ -1,9 +1,10 @@
-"""Samples in memory, in files and in zarr arrays: the same kernels, read chunk by chunk."""
+"""Samples in memory, in files, in zarr and dask arrays: the same kernels, read chunk by chunk."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import dask.array
 import numpy as np
 import pytest
 import zarr
@@ -12,7 +13,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.scale import open_rows, sample_sources
-from notsodeep.scale.sample_sources import MappedRows, plain_rows, survey
+from notsodeep.scale.sample_sources import MappedRows, plain_rows, rows_of, survey
 
 
 @pytest.fixture
@@ -41,13 +42,17 @@ def in_zarr(X: np.ndarray, folder: Path) -> object:
     return array
 
 
+def in_dask(X: np.ndarray, folder: Path) -> object:
+    return dask.array.from_array(X, chunks=(110, 9))
+
+
 def in_torch(X: np.ndarray, folder: Path) -> object:
     return pytest.importorskip("torch").as_tensor(X)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_chunks")
-@pytest.mark.parametrize("place", [in_memory, mapped, part_of_a_map, in_zarr, in_torch])
+@pytest.mark.parametrize("place", [in_memory, mapped, part_of_a_map, in_zarr, in_dask, in_torch])
 def test_the_kernel_does_not_depend_on_where_the_rows_are(samples, tmp_path: Path, place) -> None:
     deq = nsd.DEQ("relu", 0.2)
     expected = kernels.tangent_kernel(deq, samples)
@@ -110,3 +115,10 @@ def test_rows_by_path(samples, tmp_path: Path) -> None:
     for name, words in (("none.npy", "no file"), ("bad.npy", "cannot be read"), (".", "neither")):
         with pytest.raises(nsd.InputError, match=words):
             open_rows(tmp_path / name)
+
+
+def test_the_file_of_a_dask_array_is_removed_after_use(samples, tmp_path: Path) -> None:
+    with rows_of(in_dask(samples, tmp_path), out=tmp_path / "G.zarr") as rows:
+        assert list(tmp_path.glob(".rows*"))
+        np.testing.assert_array_equal(rows.read(slice(100, 120)), samples[100:120])
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -239,6 +240,14 @@ def test_an_array_changed_behind_our_back(samples, tmp_path: Path, key: str, val
     described.write_text(json.dumps(noted))
     with pytest.raises(nsd.InputError, match="altered"):
         compute(samples, tmp_path / "G.zarr")
+
+
+def test_a_disk_that_is_too_small_is_refused_at_the_start(samples, tmp_path: Path, monkeypatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=100_000))
+    with pytest.raises(nsd.InputError, match="100 kB free"):
+        compute(samples, tmp_path / "G.zarr")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_fills_up_keeps_what_is_finished(samples, expected, tmp_path: Path, monkeypatch) -> None:

@@ -1,7 +1,8 @@
 """`DEQKernel`: the exact kernels of a DEQ for scikit-learn's Gaussian processes, with their gradients.
 
 The gradients are central differences of fourth order. Kernels are exact to about 1e-12, so with steps of 1e-3 in the
-logarithm of a hyperparameter about nine digits of a gradient are right, far more than an optimiser needs.
+logarithm of a hyperparameter about nine digits of a gradient are right, far more than an optimiser needs. Steps are
+shorter near the end of the range of σ_a², where kernels change like 1/(1 - σ_a² D).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from notsodeep.validation import Array, as_number, as_rows, one_of, squared_norm
 _REACH = 8.0
 # The default bounds of σ_a²: the smallest value, and the largest as a fraction of the admissible range.
 _SMALLEST, _FRACTION = 1e-4, 0.95
-# Step of the differences in the logarithm of a hyperparameter; the weights of 1 and 2 steps, fourth order.
-_STEP = 1e-3
+# Largest step of the differences in the logarithm of a hyperparameter, also as a fraction of the distance of σ_a² from
+# the end of its range; the weights of 1 and 2 steps, fourth order.
+_STEP, _STEP_FRACTION = 1e-3, 2e-3
 _WEIGHTS = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
 
 Bounds = tuple[float, float] | str
@@ -92,10 +94,10 @@ class DEQKernel(Kernel):
 
     def _slope(self, X: ArrayLike, place: int) -> Array:
         """The derivative of the kernel in the logarithm of the free hyperparameter at this place."""
-        step = _STEP
-        if self.sigma_b2 is None:
-            # σ_b² = 1 - σ_a² must stay positive two steps away.
-            step = min(step, 0.25 * (1.0 - self.sigma_a2) / max(self.sigma_a2, _SMALLEST)) or _STEP
+        variance = max(self.sigma_a2, _SMALLEST)
+        # The range of the fixed point for all data, and that of σ_b² = 1 - σ_a².
+        ends = [end for end in (admissible(self.activation) / _FRACTION, 1.0) if end > variance]
+        step = min([_STEP, *(_STEP_FRACTION * (end / variance - 1.0) for end in ends)])
         unit = step * (np.arange(len(self.theta)) == place)
         terms = (weight * self.clone_with_theta(self.theta + k * unit)(X) for k, weight in _WEIGHTS)
         return np.asarray(sum(terms) / step)

@@ -13,6 +13,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.estimators.probabilities import probabilities, temperature
 from notsodeep.estimators.scaling import (
     RowScaler,
     checked_rows,
@@ -23,14 +24,17 @@ from notsodeep.estimators.scaling import (
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.dense import solve_definite
+from notsodeep.linalg.leave_one_out import leave_one_out_residuals
 from notsodeep.models import DEQ, Model, as_model
-from notsodeep.validation import Array, as_number, one_of
+from notsodeep.validation import Array, IntArray, as_number, one_of
 
 KERNELS = ("ck", "ntk")
 # Entries of a kernel held at once while predicting: 128 MB.
 _BLOCK = 1 << 24
 # A factorisation with a smaller reciprocal condition number has no correct digits.
 _SINGULAR = 1e-15
+# Training rows whose leave-one-out scores determine the temperature of the probabilities.
+_CALIBRATION_ROWS = 500
 
 
 @dataclass(eq=False, repr=False)
@@ -50,8 +54,14 @@ class KernelMachine(BaseEstimator):
     model: Model | None = None
     image_shape: tuple[int, ...] | None = None
 
-    def _fit_machine(self, X: Array, targets: Array, sample_weight: ArrayLike | None) -> None:
-        """Scale the rows and solve for the dual coefficients."""
+    def _fit_machine(
+        self, X: Array, targets: Array, sample_weight: ArrayLike | None, held_out: IntArray | None = None
+    ) -> Array:
+        """Solve for the dual coefficients, and return the leave-one-out outputs of the rows `held_out`.
+
+        A row of weight w > 1 counts as w equal rows, of which one is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
+        (w - 1)/alpha + B_ii/w. The intercept is that of the other rows; the scaling is that of all rows.
+        """
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
         weights = checked_weights(sample_weight, X)
@@ -59,7 +69,28 @@ class KernelMachine(BaseEstimator):
         self.X_fit_ = self.rows_.transform(X)
         mean: Any = np.average(targets, axis=0, weights=weights)
         self.intercept_ = mean if self.fit_intercept else np.zeros(targets.shape[1:])
-        self.dual_coef_ = solve_ridge(self._between(self.X_fit_), targets - self.intercept_, alpha, weights)
+        centred = targets - self.intercept_
+        held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
+        # Unit vectors as further right sides give columns of the inverse; the factorisation costs more.
+        columns = centred.reshape(len(X), -1)
+        outputs, units = columns.shape[1], np.zeros((len(X), len(held)))
+        units[held, np.arange(len(held))] = 1.0
+        right = np.concatenate([columns, np.ones((len(X), 1)), units], axis=1)
+        solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
+        self.dual_coef_ = solution[:, :outputs].reshape(centred.shape).copy()
+        mass = np.ones((len(held), 1)) if weights is None else weights[held, None]
+        inverse = solution[held, outputs + 1 + np.arange(len(held))][:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            diagonal = np.where(mass > 1.0, (mass - 1.0) / alpha + inverse / mass, inverse)
+        own = np.minimum(mass, 1.0)
+        residuals = leave_one_out_residuals(
+            columns[held],
+            solution[held, :outputs],
+            diagonal,
+            solution[held, outputs : outputs + 1] if self.fit_intercept else None,
+            ((len(X) if weights is None else float(weights.sum())) - own) / own,
+        )
+        return np.asarray(targets[held] - residuals.reshape(len(held), *centred.shape[1:]))
 
     def _prepare(self) -> None:
         """Check the parameters of the kernel before any work starts."""
@@ -179,8 +210,9 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
     """Classification with the exact kernel of an infinitely wide DEQ.
 
     Fits targets ±1 by least squares, one class against the rest, as `RidgeClassifier` does: all classes share one
-    factorisation. For probabilities use scikit-learn's `CalibratedClassifierCV` around it, or its
-    `GaussianProcessClassifier` with a `DEQKernel`.
+    factorisation. `predict_proba` is the softmax of the scores divided by one temperature, which is fitted to the
+    leave-one-out scores of training rows. For a probabilistic model use scikit-learn's `GaussianProcessClassifier` with
+    a `DEQKernel`.
 
     The parameters, and the attributes not listed, are those of `DEQKernelRidge`.
 
@@ -188,6 +220,7 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         classes_: the labels.
         dual_coef_: (n,) for two classes, else a column for each class.
         intercept_: the mean target of each column.
+        temperature_: the divisor of the scores in `predict_proba`.
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -201,9 +234,13 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         rows, self.classes_, index = checked_rows_and_labels(self, self._flattened(X, fit=True), y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
+        weights = checked_weights(sample_weight, rows)
+        held = _evenly_spaced(np.arange(len(rows)) if weights is None else np.flatnonzero(weights))
         signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
         # One column for two classes, else one for each.
-        self._fit_machine(rows, signs[:, 0] if signs.shape[1] == 1 else signs, sample_weight)
+        targets = signs[:, 0] if signs.shape[1] == 1 else signs
+        scores = self._fit_machine(rows, targets, weights, held)
+        self.temperature_ = temperature(scores, index[held], None if weights is None else weights[held])
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -215,3 +252,13 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         scores = self.decision_function(X)
         index = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[index])
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Return the probability of each class, (n, classes), in the order of `classes_`."""
+        return probabilities(self.decision_function(X) / self.temperature_)
+
+
+def _evenly_spaced(rows: IntArray) -> IntArray:
+    """Choose at most `_CALIBRATION_ROWS` of these rows."""
+    places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
+    return np.asarray(rows[np.round(places).astype(np.intp)])

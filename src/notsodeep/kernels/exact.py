@@ -34,7 +34,7 @@ def conjugate_kernel(
 
     Args:
         model: a DEQ (infinite depth unless `depth` is given), an Explicit network, or any other model.
-        X: samples, for models of rows (n, p): an array, an np.memmap or a zarr array.
+        X: samples, for models of rows (n, p): an array, an np.memmap, a zarr array or a dask array.
         Y: other samples (k, p) for the rectangular kernel; X itself if not given.
         of: "features" (or "ck") is ⟨z_i, z_j⟩; "preactivations" (or "ck_preactivations") is Λ, the covariance of what
             enters the activation.

@@ -19,8 +19,8 @@ class FeedforwardNet(Net):
     """Base of explicit networks: x^(l) = φ_l(√w_l W_l x^(l-1) + √c_l B_l x + σ_c b_l)/√m, (1.4), (7.8) and (10.5).
 
     W and B are matrices or, divided by √(number of taps), filters: `connection` says which. Layers that see the input
-    again read it by the weights of the first layer, B_l = W_1, so that W_1 x is computed once; at infinite width the
-    kernels are those of independent B_l.
+    again read it by the weights of the first layer, B_l = W_1, so that W_1 x is computed once, or by separate weights
+    (`input2`, `input3`, …); at infinite width the kernels are the same.
 
     Args:
         spec: the layers.
@@ -31,12 +31,14 @@ class FeedforwardNet(Net):
         train: "all", or "readout" for fixed hidden weights.
         seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
+        share_input: whether layers that see the input again use the weights of the first layer.
         dtype: float32 if not given.
         device: where the parameters live.
 
     """
 
     spec: Explicit | ConvExplicit
+    share_input: bool
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class FeedforwardNet(Net):
         train: str = "all",
         seed: int | None = None,
         scaling: str = "standard",
+        share_input: bool = True,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
@@ -57,11 +60,14 @@ class FeedforwardNet(Net):
         )
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
+        self.share_input = share_input and any(enters.inject for enters in spec.inputs)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(units)) for layer in spec.layers]
-        # Layer by layer: W, b; then the readout.
+        # Layer by layer: W, B if separate, b; then the readout.
         draw, taps, fan_in = gaussian_draws(seed), connection.filter_shape, sample_shape[0]
         for layer, enters in enumerate(spec.inputs, 1):
             self._add(f"weight{layer}", draw(units, fan_in, *taps))
+            if enters.inject and not self.share_input:
+                self._add(f"input{layer}", draw(units, sample_shape[0], *taps))
             if enters.constant:
                 self._add(f"bias{layer}", draw(units))
             fan_in = units
@@ -77,13 +83,13 @@ class FeedforwardNet(Net):
         rows = self._rows(X)
         x = image = self.connection.image(self.weights[0], rows)
         for layer, phi in enumerate(self._activations):
-            x = phi(self._inner(x, image, layer))
+            x = phi(self._inner(x, rows, image, layer))
         return self.connection.read(x)
 
-    def _inner(self, x: Tensor, image: Tensor, layer: int) -> Tensor:
-        """√w W x of the layer before, σ_c b and, where the layer sees the input again, √c W_1 of the input.
+    def _inner(self, x: Tensor, rows: Tensor, image: Tensor, layer: int) -> Tensor:
+        """√w W x of the layer before, σ_c b and, where the layer sees the input again, √c B of the input.
 
-        `image` is the input multiplied by the stored W_1.
+        `rows` is the input, `image` the input multiplied by the stored W_1.
         """
         entering, connection, name = self.spec.inputs[layer], self.connection, f"bias{layer + 1}"
         bias = None
@@ -96,7 +102,10 @@ class FeedforwardNet(Net):
             inner = scale * image if bias is None else scale * image + connection.spread(bias)
         if not entering.inject:
             return inner
-        return torch.add(inner, image, alpha=self._scale("weight1", entering.inject))
+        if self.share_input:
+            return torch.add(inner, image, alpha=self._scale("weight1", entering.inject))
+        name = f"input{layer + 1}"
+        return inner + connection.image(getattr(self, name), self._scale(name, entering.inject) * rows)
 
     def _scale(self, name: str, variance: float) -> float:
         """What stored weights are multiplied by to have this variance."""
@@ -107,7 +116,7 @@ class FeedforwardNet(Net):
         rows, connection = self._rows(X), self.connection
         signals, slopes, image = [rows], [], connection.image(self.weights[0], rows)
         for layer, phi in enumerate(self._activations):
-            h = self._inner(signals[-1], image, layer)
+            h = self._inner(signals[-1], rows, image, layer)
             signals.append(phi(h))
             slopes.append(phi.slope(h))
         readout = connection.read_back(self.factors["readout"] * self.readout)
@@ -119,8 +128,11 @@ class FeedforwardNet(Net):
             if entering.constant:
                 groups.append(connection.bias_group(back, entering.constant))
             arrived, variance = back, entering.weight
-            # What reaches W_1 from all layers adds up before it is squared.
-            shared = shared + sqrt(entering.inject) * back
+            if self.share_input:
+                # What reaches W_1 from all layers adds up before it is squared.
+                shared = shared + sqrt(entering.inject) * back
+            elif entering.inject:
+                groups.append(connection.group(rows, back, entering.inject / connection.taps))
             if not layer:
                 arrived, variance = sqrt(entering.weight) * back + shared, 1.0
             groups.append(connection.group(signals[layer], arrived, variance / connection.taps))

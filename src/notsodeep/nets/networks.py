@@ -88,7 +88,7 @@ class ExplicitNet(FeedforwardNet):
         in_features: p.
         width: m, of every layer.
         out_features: number of outputs.
-        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, dtype, device.
+        options: keyword arguments of `FeedforwardNet`: train, seed, scaling, share_input, dtype, device.
     """
 
     spec: Explicit

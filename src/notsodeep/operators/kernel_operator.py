@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from notsodeep.operators.block_sources import (
 from notsodeep.progress import Report, reported
 from notsodeep.scale.compute import ComputeOptions, compute_kernels
 from notsodeep.scale.kernel_jobs import STORAGES, Job, block_bytes, choose_block, make_job
-from notsodeep.scale.sample_sources import plain_rows, survey
+from notsodeep.scale.sample_sources import rows_of, survey
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import Array, as_right_sides, one_of
 
@@ -96,11 +97,13 @@ class KernelOperator(SymmetricOperator):
         one_of(storage, STORAGES, "storage")
         if client is not None and out is None:
             raise InputError("A cluster computes a kernel that is kept: give out='G.zarr' as well.")
-        rows = plain_rows(X)
-        if out is not None:
-            options = ComputeOptions(out, client, max_memory, storage, block, progress)
-            (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
-        samples = survey(rows, specified)
+        with ExitStack() as stack:
+            rows = stack.enter_context(rows_of(X, out=None if out is None else Path(out)))
+            if out is not None:
+                options = ComputeOptions(out, client, max_memory, storage, block, progress)
+                (stored,), _ = compute_kernels(specified, rows, None, (name,), options)
+            samples = survey(rows, specified)
+            resources = stack.pop_all()
         spare, p = budget(max_memory), samples.size
         # One block is computed while another is used.
         share = int((1.0 - KEPT) * spare) // 2
@@ -111,7 +114,10 @@ class KernelOperator(SymmetricOperator):
             blocks = stored_blocks(stored, max_memory)
         else:
             blocks = KeptBlocks(ComputedBlocks(job), int(KEPT * (spare - 2 * block_bytes(size, p, storage))))
-        return cls(blocks, job, progress=progress)
+        operator = cls(blocks, job, progress=progress)
+        # A temporary file of the samples is removed with the operator.
+        operator._resources = resources
+        return operator
 
     @classmethod
     def stored(

@@ -19,7 +19,7 @@ from notsodeep.progress import Report, reported
 from notsodeep.results import KernelInfo
 from notsodeep.scale.cluster import connected, run_on_cluster, sent_bytes, tasks_and_memory
 from notsodeep.scale.kernel_jobs import STORAGES, Job, choose_block, make_job
-from notsodeep.scale.sample_sources import Rows, is_zarr, plain_rows, survey
+from notsodeep.scale.sample_sources import Rows, is_out_of_core, rows_of, survey
 from notsodeep.scale.store import InMemory, OnDisk, Target, block_of, open_store
 from notsodeep.scale.stored import StoredKernel
 from notsodeep.validation import one_of
@@ -44,7 +44,7 @@ class ComputeOptions:
         """Whether the whole kernel is computed at once, from arrays in memory."""
         special = (self.out, self.client, self.max_memory, self.block)
         return all(value is None for value in special) and not (
-            self.storage != "float64" or is_zarr(X) or is_zarr(Y)
+            self.storage != "float64" or is_out_of_core(X) or is_out_of_core(Y)
         )
 
 
@@ -77,8 +77,9 @@ def _by_blocks(
     one_of(options.storage, STORAGES, "storage")
     paths = _paths(options.out, kernels)
     with ExitStack() as stack:
-        store = paths[0] if paths else None
-        left, right = plain_rows(X), None if Y is None else plain_rows(Y, "Y")
+        store, sent = paths[0] if paths else None, options.client is not None
+        left = stack.enter_context(rows_of(X, out=store, sent=sent))
+        right = None if Y is None else stack.enter_context(rows_of(Y, "Y", out=store, sent=sent))
         model.check_samples(left.read(slice(0, 1)))
         _check_same_shape(left.shape, None if right is None else right.shape)
         client = None if options.client is None else stack.enter_context(connected(options.client))

@@ -1,4 +1,4 @@
-"""Samples in memory, in a mapped file or in a zarr array, read slice by slice.
+"""Samples in memory, in a mapped file, in a zarr array or in a dask array, read slice by slice.
 
 `Rows` have a shape, (n, p) or (n, …) for samples that are not vectors, and read a slice of the samples as float64. When
 they are sent to another process, samples in a file are sent as a path, samples in memory as an array.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
+from notsodeep.files import explained_errors
 from notsodeep.models.protocol import Model
 from notsodeep.validation import Array, as_real, check_real, check_row_shape
 
@@ -65,11 +68,39 @@ class MappedRows:
 Rows = ArrayRows | MappedRows
 
 
+@contextmanager
+def rows_of(X: Any, name: str = "X", *, out: Path | None = None, sent: bool = False) -> Iterator[Rows]:
+    """Wrap X during a with statement; a dask array is computed once, chunk after chunk, into a file.
+
+    Args:
+        X: an array, an np.memmap, a zarr array or a dask array.
+        name: name of the samples in errors.
+        out: the store of the run. The file of a dask array is written next to it, where workers on other machines can
+            read it; without a store it is a temporary file.
+        sent: whether workers need the rows. Without a store a dask array is then computed into memory and sent.
+    """
+    if not is_out_of_core(X, "dask"):
+        yield plain_rows(X, name)
+        return
+    _check(X.shape, X.dtype, name)
+    if sent and out is None:
+        yield ArrayRows(_computed(X, np.empty(X.shape)))
+        return
+    folder = None if out is None else out.absolute().parent
+    if folder is not None:
+        with explained_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".rows-", dir=folder) as staging:
+        file = Path(staging) / "rows.npy"
+        _computed(X, np.lib.format.open_memmap(file, "w+", np.float64, X.shape)).flush()
+        yield open_rows(file)
+
+
 def plain_rows(X: Any, name: str = "X") -> Rows:
     """Wrap an array in memory, an np.memmap or a zarr array."""
     if isinstance(X, MappedRows | ArrayRows):
         return X
-    if not isinstance(X, np.memmap) and not is_zarr(X):
+    if not isinstance(X, np.memmap) and not is_out_of_core(X, "zarr"):
         X = as_real(X, name)
     _check(X.shape, X.dtype, name)
     mapped = _mapped(X) if isinstance(X, np.memmap) else None
@@ -96,9 +127,18 @@ def open_rows(path: str | Path) -> Rows:
     return plain_rows(array, str(path))
 
 
-def is_zarr(X: Any) -> bool:
-    """Whether X is a zarr array, which is not in memory."""
-    return type(X).__module__.split(".")[0] == "zarr"
+def is_out_of_core(X: Any, *packages: str) -> bool:
+    """Whether X is an array of zarr or dask, or of the given one of them."""
+    return type(X).__module__.split(".")[0] in (packages or ("zarr", "dask"))
+
+
+def _computed(X: Any, target: Any) -> Any:
+    """Compute a dask array into the target, one chunk of rows after the other, and return the target."""
+    start = 0
+    for size in X.chunks[0]:
+        target[start : start + size] = X[start : start + size].compute()
+        start += size
+    return target
 
 
 def _mapped(X: np.memmap[Any, Any]) -> MappedRows | None:

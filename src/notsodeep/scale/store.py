@@ -13,6 +13,7 @@ other programs the array is an ordinary zarr array whose upper blocks are NaN.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -38,6 +39,7 @@ from notsodeep.files import (
     replace_file,
 )
 from notsodeep.fingerprint import differences, digest
+from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.kernel_jobs import FORMAT, Cell, Grid
 
@@ -171,6 +173,7 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     """
     # A folder that is not a store is refused before anything is put into it, the lock included.
     if is_vacant(path):
+        _refuse_small_disk(path, described)
         needed("zarr", "A kernel on disk (out=…)")
         with explained_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -266,6 +269,20 @@ def _refuse_another(path: Path, described: dict[str, Any]) -> None:
             f"{path} holds the kernel of another run: {', '.join(different)}"
             + (f" ({details})" if details else "")
             + ". Nothing was changed. Give another folder, or remove this one."
+        )
+
+
+def _refuse_small_disk(path: Path, described: dict[str, Any]) -> None:
+    rows, columns = described["shape"]
+    grid = Grid(rows, columns, described["block"], symmetric=described["columns"] is None)
+    size = grid.count * min(grid.block, rows) * min(grid.block, columns)
+    size *= np.dtype(described["storage"]).itemsize
+    folder = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise InputError(
+            f"The kernel takes {in_words(size)}; the disk of {folder} has {in_words(free)} free. Free some space, give "
+            "a folder on another disk, or use storage='float32'."
         )
 
 
