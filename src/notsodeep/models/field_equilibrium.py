@@ -17,6 +17,7 @@ from notsodeep.gaussian.moments import second_moment
 from notsodeep.models.field_newton import adjoint, carry, newton
 from notsodeep.models.guesses import ROUNDING_OF_ONE, guess_dual
 from notsodeep.models.mixing import Systems
+from notsodeep.models.newton import CovarianceSolution
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
 
@@ -55,24 +56,6 @@ class FieldEquation:
     tolerance: float = TOLERANCE
 
 
-@dataclass(frozen=True)
-class FieldSolution:
-    """Λ with F(Λ) and F'(Λ), all (stack, n, m).
-
-    Attributes:
-        steps: number of Newton steps.
-        residual: largest residual relative to √(q q').
-        evidence: how F was evaluated.
-    """
-
-    covariance: Array
-    value: Array
-    slope: Array
-    steps: int
-    residual: float
-    evidence: DualEvidence
-
-
 def evaluate(
     dual: Dual, left: Side, right: Side, covariance: Array, value: Array, slope: Array, own: Own
 ) -> DualEvidence:
@@ -107,7 +90,7 @@ def solve(
     guesses: tuple[Array, Array],
     systems: Systems,
     own: Own,
-) -> FieldSolution:
+) -> CovarianceSolution:
     """Solve the equation for the pairs of two sides.
 
     Args:
@@ -159,10 +142,10 @@ def solve(
             f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
             "Lower sigma_a2: the map is close to losing its contraction.",
         )
-    return FieldSolution(covariance, value, slope, number, residual, evidence)
+    return CovarianceSolution(value, slope, covariance, number, residual, evidence)
 
 
-def adjoint_products(equation: FieldEquation, solution: FieldSolution, systems: Systems) -> Array:
+def adjoint_products(equation: FieldEquation, solution: CovarianceSolution, systems: Systems) -> Array:
     """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
     result = np.empty_like(solution.slope)
     goal = ADJOINT * equation.tolerance

@@ -29,15 +29,16 @@ CARRIED = 1e-6
 
 
 @dataclass(frozen=True)
-class TileSolution:
-    """The solution of the equation for all pairs of a tile.
+class CovarianceSolution:
+    """The solution of the equation of the covariances for all pairs of a tile or field.
 
     Attributes:
         value: F.
         slope: F'.
         covariance: Λ.
         steps: Newton steps.
-        residual: bound on what the last step leaves, of a correlation and of F' relative to √(E1 E1').
+        residual: bound on what the last step leaves, of a correlation and of F' relative to √(E1 E1'); of a field
+            the largest residual relative to √(q q').
         evidence: how F was evaluated.
     """
 
@@ -60,7 +61,7 @@ def solve_tile(
     lower: bool,
     condition: float,
     noise: float = 1e-13,
-) -> TileSolution:
+) -> CovarianceSolution:
     """F and F' at the solution of Λ = feedback · F(Λ) + forcing for all pairs of a tile.
 
     Args:
@@ -83,7 +84,7 @@ def solve_tile(
         forcing = np.tril(forcing, -1)
     if feedback == 0.0:
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
-        return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
+        return CovarianceSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
     bend, nothing = np.zeros(form), np.zeros((0, 0, 0))
     roots = left.root[0], right.root[0]
     scale = left.root[:, :, None] * right.root[:, None, :]
@@ -99,7 +100,7 @@ def solve_tile(
         evidence = seen if rough else evidence.merge(seen)
         if not rough and not np.isfinite(value.sum()):
             # The caller notices it, and computes all pairs again by quadrature.
-            return TileSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
+            return CovarianceSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
         largest, error = _step(
             value, slope, bend if carry else nothing, forcing, *roots, feedback, lower, narrowest, covariance
         )  # fmt: skip
@@ -113,7 +114,7 @@ def solve_tile(
             or (largest <= noise and largest >= 0.5 * before)
         ):
             residual = error**2 if carry and error <= CARRIED else largest
-            return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
+            return CovarianceSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(
         f"The covariances of some pairs did not converge: the last of {MAX_STEPS} Newton steps was {largest:.2g}.",
@@ -158,4 +159,4 @@ def _step(value, slope, bend, forcing, left, right, feedback, lower, narrowest, 
     return worst.max(), error.max()
 
 
-__all__ = ["solve_tile"]
+__all__ = ["CovarianceSolution", "solve_tile"]

@@ -129,6 +129,21 @@ class RowModel:
         return self
 
 
+def as_tau(tau0: float) -> float:
+    """The norm of a typical input: a finite positive number."""
+    if np.ndim(tau0):
+        raise InputError(
+            f"tau0 is one number, the norm of a typical row, and came with shape {np.shape(tau0)}. Of samples in "
+            "rows it is np.sqrt(np.mean(np.sum(X**2, axis=1)))."
+        )
+    value = float(tau0)
+    if not np.isfinite(value) or value <= 0:
+        raise InputError(
+            f"tau0 is the root of a variance (the norm of a typical row) and must be positive; got {tau0}."
+        )
+    return value
+
+
 @cache
 def _has_methods(kind: Hashable) -> bool:
     """Whether all instances of a class are models; what an instance has of its own is not seen."""
@@ -164,4 +179,6 @@ class Unrollable(Protocol):
         """The model cut after this many layers, whose weights are not tied."""
 
 
-__all__ = ["HasActivations", "Model", "Program", "RowModel", "Samples", "Tile", "WriteActivation", "as_model"]
+__all__ = [
+    "HasActivations", "Model", "Program", "RowModel", "Samples", "Tile", "WriteActivation", "as_model", "as_tau",
+]  # fmt: skip
