@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
 from notsodeep.gaussian.activation_names import resolve_name
-from notsodeep.gaussian.polynomial import Polynomial
+from notsodeep.gaussian.closed_moments import Polynomial, cosine, sine
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
-from notsodeep.gaussian.waves import cosine, sine
 from notsodeep.validation import Array
 
 

@@ -18,11 +18,10 @@ from notsodeep.gaussian.interpolation import at_many
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.guesses import guess_terms
-from notsodeep.models.newton import CovarianceSolution, solve_tile
+from notsodeep.models.newton import CovarianceSolution, guess_terms, solve_tile
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
-from notsodeep.models.tile_moves import equilibrium_tile, mirror_lower
+from notsodeep.models.tiling import equilibrium_tile, mirror_lower
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
