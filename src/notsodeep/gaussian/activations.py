@@ -65,11 +65,6 @@ class Activation:
         return tuple(sorted(kink / self.gain for kink in self.shape.kinks)) if self.gain else ()
 
     @property
-    def is_odd(self) -> bool:
-        """φ(-x) = -φ(x), so that E[φ] and E[φ''] vanish at every scale."""
-        return self.shape.parity == -1 and self.offset == 0.0
-
-    @property
     def parity(self) -> int:
         """+1 even, -1 odd, 0 neither: an offset spoils oddness but not evenness."""
         return 0 if self.shape.parity == -1 and self.offset else self.shape.parity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -14,7 +14,7 @@ from notsodeep.duals.methods import probes_of
 from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.interpolation import at_variances
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
@@ -79,22 +79,11 @@ class EntrywiseTile:
         return self.kernels[name]
 
 
-def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
-    """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
-    positive = points > 0
-    result = np.empty_like(points)
-    if positive.any():
-        result[positive] = at_many(lambda q: function(q)[:, None], points[positive], key)[:, 0]
-    if not positive.all():
-        result[~positive] = function(np.zeros(1))[0]
-    return result
-
-
 def _equilibrium_variances(phi: Activation, equation: PairEquation, squares: Array) -> Array:
     """Λ_ii of a DEQ at infinite depth for samples with these squared norms, (3.4)."""
     forcing = equation.gain * squares + equation.constant
     key = "variance", phi, equation.feedback
-    return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
+    return at_variances(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
 
 
 class PairLayer:

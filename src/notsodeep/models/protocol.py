@@ -8,10 +8,9 @@ memory, on disk, on a cluster, as an operator, as an estimator. A model that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -144,17 +143,10 @@ def as_tau(tau0: float) -> float:
     return value
 
 
-@cache
-def _has_methods(kind: Hashable) -> bool:
-    """Whether all instances of a class are models; what an instance has of its own is not seen."""
-    return isinstance(kind, type) and issubclass(kind, Model)
-
-
 def as_model(model: Any, depth: int | None = None) -> Model:
     """The model, cut at a finite depth if one is given; an InputError for anything that is not a model."""
-    known = _has_methods(cast(Hashable, type(model))) or isinstance(model, Model)
     # A class has the methods of its instances, and is no model itself.
-    if isinstance(model, type) or not known:
+    if isinstance(model, type) or not isinstance(model, Model):
         raise InputError(
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
             f"not {type(model).__name__}."
