@@ -133,10 +133,7 @@ def test_singular_operators_say_so():
         (lambda: StructuredOperator(1.0, [gram(X)], size=N + 1), "does not fit"),
         (lambda: StructuredOperator(1.0, [low_rank(BASIS, np.eye(2))], size=N), "does not fit"),
         (lambda: StructuredOperator(1.0, dense=np.eye(3), size=N), "dense part has shape"),
-        (lambda: SINGLE + StructuredOperator(1.0, size=3), "cannot be added"),
         (lambda: SINGLE.solve(np.ones(3)), "40 rows"),
-        (lambda: SINGLE.eigvalsh(0), "k = 0"),
-        (lambda: SINGLE.eigvalsh(N + 1), "k = 41"),
     ],
 )
 def test_bad_input_is_named(make, message):
