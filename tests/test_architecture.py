@@ -72,6 +72,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "distributed": frozenset({"scale"}),
     "zarr": frozenset({"scale"}),
     "matplotlib": frozenset({"figures", "lab/plots", "lab/papers"}),
+    "pyarrow": frozenset({"data"}),
     "typer": frozenset({"cli", "lab/commands"}),
     "rich": frozenset({"cli", "lab/commands", "progress"}),
     "streamlit": frozenset({"lab/explorer"}),

@@ -223,10 +223,10 @@ def test_a_numbered_header_beside_a_named_column_is_one_only_if_the_name_is_no_l
 @pytest.mark.parametrize("kinds", [["a", None, "b"], [1.0, None, 2.0]])
 def test_a_parquet_file_has_rows_labels_and_no_index(kinds: list, tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow", exc_type=ImportError)
-
+    parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
     columns = {"x": [1.0, 2.0, 3.0], "__index_level_0__": [7, 3, 5], "kind": kinds}
-    arrow.parquet.write_table(arrow.table(columns), path)
+    parquet.write_table(arrow.table(columns), path)
     with pytest.raises(InputError, match=r"1 of 3 labels of .*rows\.parquet are missing: row 2"):
         open_table(path, label_column="kind")
     table = open_table(path, 1, label_column="kind")

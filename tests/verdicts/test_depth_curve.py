@@ -17,7 +17,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 
 RELU = nsd.DEQ("relu", 0.5)
-CHAIN_MODEL = nsd.ConvDEQ("relu", 0.9, 0.5, tolerance=1e-5)
+CHAIN_MODEL = nsd.ConvDEQ("relu", 0.9, 0.5)
 KERNELS: dict[str, Any] = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
 
 

@@ -14,7 +14,7 @@ from depth_tasks import chain, digits
 import notsodeep as nsd
 from notsodeep.distillation import distill
 from notsodeep.verdicts import DepthCurve, OrdinaryNetwork
-from notsodeep.verdicts.depth_curve import curve_of_scores
+from notsodeep.verdicts.depth_result import curve_of_scores
 from notsodeep.verdicts.rules import decide_trained, decide_untrained
 
 STEPS = np.array([1.0, 4.0, 16.0, np.inf])
@@ -135,7 +135,7 @@ def test_digits_need_no_equilibrium() -> None:
 @pytest.mark.slow
 def test_a_chain_that_few_layers_cannot_cross_needs_the_equilibrium() -> None:
     X, y = chain(1200, 7)
-    model = nsd.ConvDEQ("relu", 0.9, 0.5, tolerance=1e-5)
+    model = nsd.ConvDEQ("relu", 0.9, 0.5)
     found = nsd.verdict(model, X, y, max_steps=2, samples=1200)
     assert found.answer == "keep"
     assert found.ordinary.accuracy < 0.7

@@ -60,8 +60,8 @@ def open_table(source: str | Path, n: int | None = None, label_column: str | Non
     """Read samples and labels from a file.
 
     Args:
-        source: path of a .csv, .npy, .npz or .parquet file. rows.npz:X names an array of an NPZ file; without a name it is the
-            only array, or the one called X.
+        source: path of a .csv, .npy, .npz or .parquet file. rows.npz:X names an array of an NPZ file; without a name
+            it is the only array, or the one called X.
         n: number of rows to read, from the start of the file; all if None.
         label_column: the column that holds labels: its name, or its number counted from 1 (-1 is the last one); for an
             NPZ file the name of the array of labels.

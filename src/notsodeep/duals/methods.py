@@ -100,9 +100,7 @@ class Methods:
     @cached_property
     def straight(self) -> StraightPieces:
         """The closed form of straight pieces."""
-        if self.phi.shape.pieces is None:
-            raise ValueError("The activation is not composed of straight pieces.")
-        return StraightPieces(self.phi, self.phi.shape.pieces, self.probes)
+        return _straight_for(self.phi, self.range)
 
     @cached_property
     def bands(self) -> list[table.Band]:
@@ -125,6 +123,14 @@ class Methods:
 def probes_of(logs: tuple[float, float]) -> Array:
     """A few variances between the ends of a range of their logarithms."""
     return np.exp(np.linspace(*logs, PROBES))
+
+
+@lru_cache(maxsize=256)
+def _straight_for(phi: Activation, logs: tuple[float, float]) -> StraightPieces:
+    """The closed form of straight pieces over a range of variances."""
+    if phi.shape.pieces is None:
+        raise ValueError("The activation is not composed of straight pieces.")
+    return StraightPieces(phi, phi.shape.pieces, probes_of(logs))
 
 
 @lru_cache(maxsize=256)

@@ -116,13 +116,10 @@ class StraightPieces:
             counts = np.maximum(counts, _counts(series))
         return np.stack(columns, axis=1), counts
 
-    def side(self, inner: Array, *, columns: bool) -> tuple[Array, IntArray]:
-        """Features of rows (stack, n, features) or of strips of columns, and how many terms of T each needs."""
+    def side(self, inner: Array) -> tuple[Array, IntArray]:
+        """Features of rows (stack, n, features), and how many terms of T each needs."""
         flat, counts = self._features(inner.reshape(-1))
-        features, counts = flat.reshape(*inner.shape, -1), counts.reshape(inner.shape)
-        if not columns:
-            return np.ascontiguousarray(features), counts
-        return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
+        return np.ascontiguousarray(flat.reshape(*inner.shape, -1)), counts.reshape(inner.shape)
 
     def tiles(  # type: ignore[no-untyped-def]
         self,
@@ -150,6 +147,11 @@ class StraightPieces:
             covariance, inverse, *left, reach, inverse_right, *right, reach_right, products, ratio, zero, todo,
             bend.size > 0, value, slope, bend,
         )  # fmt: skip
+
+
+def in_strips(features: Array, counts: IntArray) -> tuple[Array, IntArray]:
+    """Columns from rows: strips of features, and the most terms that a column of a strip needs."""
+    return packed(features), packed(counts[..., None].astype(np.float64)).max(axis=(2, 3)).astype(np.intp)
 
 
 def _counts(series: Array) -> IntArray:
@@ -384,4 +386,4 @@ def _tiles(  # type: ignore[no-untyped-def]
                 )  # fmt: skip
 
 
-__all__ = ["ERROR", "WIDE", "StraightPieces"]
+__all__ = ["ERROR", "WIDE", "StraightPieces", "in_strips"]

@@ -86,8 +86,11 @@ class PreparedSide:
     @cached_property
     def straight(self) -> tuple[Array, IntArray]:
         """Features for the closed form of straight pieces."""
+        if self._rows is not None:
+            return pieces.in_strips(*self._rows.straight)
         with self._lock:
-            return self.methods.straight.side(self.inner, columns=self.is_columns)
+            features = self.methods.straight.side(self.inner)
+            return pieces.in_strips(*features) if self.is_columns else features
 
     @cached_property
     def spread(self) -> Array:

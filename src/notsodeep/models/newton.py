@@ -99,7 +99,7 @@ def solve_tile(
         # Nothing but F and F' is known of pairs that are integrated one by one.
         carry = not (rough or seen.fallback_pairs)
         evidence = seen if rough else evidence.merge(seen)
-        if not rough and not np.isfinite(value.sum()):
+        if not np.isfinite(value.sum()):
             # The caller notices it, and computes all pairs again by quadrature.
             return CovarianceSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
         largest, error = _step(

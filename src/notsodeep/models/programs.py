@@ -12,6 +12,7 @@ from notsodeep.duals import near_parallel
 from notsodeep.duals.dual import Dual
 from notsodeep.duals.methods import probes_of
 from notsodeep.duals.near_parallel import PairEquation
+from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_variances
@@ -107,12 +108,7 @@ class PairLayer:
         self.left = self.dual.rows(rows[None])
         self.right = self.dual.columns_like(self.left) if columns is None else self.dual.columns(others[None])
         self.condition = self._condition()
-        self.guesses = [
-            guess_terms(side, side.variances - equation.feedback * side.energy)
-            if equation.feedback
-            else np.zeros(0)
-            for side in (self.left, self.right)
-        ]
+        self.guesses = [self._guess(side) for side in (self.left, self.right)]
         self.check = SpotCheck(self.phi, tangent)
 
     def _condition(self) -> float:
@@ -120,6 +116,17 @@ class PairLayer:
         if self.dual.is_constant:
             return 1.0
         return np.inf if is_kinked(self.phi) else _condition(self.phi.shape, self.dual.range)
+
+    def _guess(self, side: Side) -> Array:
+        """Terms of the first guess."""
+        feedback = self.equation.feedback
+        if not feedback:
+            return np.zeros(0)
+        terms = guess_terms(side, side.variances - feedback * side.energy)
+        if feedback * self.steepest >= 1.0:
+            # Next to ρ = 1 the map is no contraction: Newton's method must start from the linear part of F.
+            terms[2:4] = 0.0
+        return terms
 
     @cached_property
     def noise(self) -> float:

@@ -1,12 +1,13 @@
 """All rules of the verdict: from a depth curve, or from a distillation, to "replace", "keep" or "unsure".
 
-A statement is called certain if a one-sided bound of 95 % confirms it, the rule by which `distill` chooses.
+A statement is called certain if a one-sided bound of 95 % confirms it, the rule by which `distill` chooses. Here
+`curve` is a `DepthCurve` and `ordinary` an `OrdinaryNetwork` or None, of modules that import this one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +16,6 @@ from notsodeep.validation import Array
 
 if TYPE_CHECKING:
     from notsodeep.distillation import Distilled
-    from notsodeep.verdicts.depth_curve import DepthCurve
-    from notsodeep.verdicts.verdict import OrdinaryNetwork
 
 # A network replaces another one if it is at most this far behind: one point of accuracy or of explained variance.
 POINT = 0.01
@@ -36,12 +35,12 @@ class Decision:
     reason: str
 
 
-def reference_place(curve: DepthCurve) -> int:
+def reference_place(curve: Any) -> int:
     """The place of the best accuracy of a curve; the most steps if several have it."""
     return int(np.flatnonzero(curve.accuracy == curve.accuracy.max())[-1])
 
 
-def steps_needed(curve: DepthCurve) -> int | float:
+def steps_needed(curve: Any) -> int | float:
     """The fewest steps that are certain to be within one point of the best; inf for the equilibrium alone.
 
     Numbers of steps are tested from the best one downwards, and the first that fails ends it, so that a single lucky
@@ -57,7 +56,7 @@ def steps_needed(curve: DepthCurve) -> int | float:
     return steps if np.isinf(steps) else int(steps)
 
 
-def _is_within_a_point(curve: DepthCurve, place: int, best: int) -> bool:
+def _is_within_a_point(curve: Any, place: int, best: int) -> bool:
     alike = bool(np.max(curve.kernel_error[place : best + 1]) <= ALIKE)
     if curve.scores is None:
         return alike
@@ -66,7 +65,7 @@ def _is_within_a_point(curve: DepthCurve, place: int, best: int) -> bool:
     return paired_difference(curve.scores[best], curve.scores[place])[1] <= POINT
 
 
-def decide_untrained(curve: DepthCurve, ordinary: OrdinaryNetwork | None, few: int = FEW) -> Decision:
+def decide_untrained(curve: Any, ordinary: Any, few: int = FEW) -> Decision:
     """Whether a few steps, or an ordinary network of as many layers, can replace a model before it is trained."""
     if curve.scores is None:
         return _decide_without_labels(curve, few)
@@ -104,7 +103,7 @@ def decide_untrained(curve: DepthCurve, ordinary: OrdinaryNetwork | None, few: i
     return Decision("keep", f"{needed} steps are needed: {curve.measure} {compared}.")
 
 
-def _decide_without_labels(curve: DepthCurve, few: int) -> Decision:
+def _decide_without_labels(curve: Any, few: int) -> Decision:
     if curve.steps_needed <= few:
         place = int(np.flatnonzero(curve.steps == curve.steps_needed)[0])
         return Decision(
@@ -120,11 +119,11 @@ def _decide_without_labels(curve: DepthCurve, few: int) -> Decision:
     )
 
 
-def _is_learnt(curve: DepthCurve, scores: Array) -> bool:
+def _is_learnt(curve: Any, scores: Array) -> bool:
     """Whether the labels are certainly predicted better than without looking at the samples."""
     if curve.measure == "accuracy":
-        return share_interval(int(scores.sum()), len(scores))[0] > curve.chance
-    return mean_interval(scores)[0] > curve.chance
+        return bool(share_interval(int(scores.sum()), len(scores))[0] > curve.chance)
+    return bool(mean_interval(scores)[0] > curve.chance)
 
 
 def _percent(share: float) -> str:

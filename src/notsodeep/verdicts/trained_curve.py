@@ -18,7 +18,7 @@ from notsodeep.nets.samples import as_inputs
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.progress import Report
 from notsodeep.validation import Array, frozen
-from notsodeep.verdicts.depth_curve import DepthCurve, curve_of_scores
+from notsodeep.verdicts.depth_result import DepthCurve, curve_of_scores
 
 # Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
 _MOST, _LEAST, _BATCH = 2000, 40, 256

@@ -20,12 +20,11 @@ from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count
 from notsodeep.verdicts.depth_curve import (
     STEPS,
-    DepthCurve,
     labelled_samples,
     left_out_scores,
     model_curve,
-    score_interval,
 )
+from notsodeep.verdicts.depth_result import DepthCurve, score_interval
 from notsodeep.verdicts.rules import FEW, decide_trained, decide_untrained
 
 # Number of rows that are compared; smallest number of images.
