@@ -39,16 +39,13 @@ def chromium() -> Iterator[Any]:
         driver.quit()
 
 
-def show(
-    browser: Any, address: str = "", *, width: int = 1200, scheme: str = "light", media: str = ""
-) -> None:
-    """Set the size of the screen, the theme and the medium, then open the address if there is one."""
+def show(browser: Any, address: str, *, width: int = 1200, scheme: str = "light") -> None:
+    """Set the size of the screen and the theme, then open the address."""
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-    if address:
-        browser.get(address)
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+    browser.get(address)
 
 
 def ask(browser: Any, expression: str) -> Any:

@@ -32,6 +32,12 @@ def erf_dual(q: np.ndarray, r: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, n
     return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
 
 
+def erf_pairs(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """F and F' of erf for all pairs, variances on the diagonal."""
+    q = np.diag(covariance)
+    return erf_dual(q[:, None], q, covariance)
+
+
 def careful_dual(name: str) -> Dual:
     """Quadrature in two dimensions, or the integral of a kinked function, which have tests of their own."""
 

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).parents[1]
 LANGUAGES = ("python", "text", "console", "py")
 
@@ -121,6 +123,8 @@ def _same_number(shown: str, got: str) -> bool:
 def run(text: str, name: str) -> Session:
     """Run a page in the current folder."""
     session = Session({"__name__": "__docs__"})
+    if name == "README.md":
+        write_trained_network()
     before: Fence | None = None
     for fence in fences(text):
         where = f"{name}, line {fence.first + 1}"
@@ -136,6 +140,21 @@ def run(text: str, name: str) -> Session:
             session.problems += _run_console(fence.text, where)
         before = fence
     return session
+
+
+def write_trained_network() -> None:
+    """Train a DEQ on digits, and write the two files that the README reads: its weights, and samples it has not seen."""
+    from notsodeep import DEQ
+    from notsodeep.data import Preprocessing, load
+    from notsodeep.nets import DEQNet, fit
+
+    digits = load("digits")
+    X = Preprocessing.fit(digits.X).apply(digits.X)
+    net = DEQNet(DEQ("relu", 0.2), 64, 64, 10, seed=0, contractive=True)
+    fit(net, (X[:600], digits.y[:600]), lr=3e-3, epochs=8, batch_size=50)
+    weights = net.plain_weights()
+    np.savez("my_deq.npz", W=weights.recurrent, U=weights.inputs, b=weights.bias, V=weights.readout)
+    np.save("held_out.npy", X[600:])
 
 
 def _execute(code: str, name: str, names: dict[str, Any]) -> str:

@@ -64,15 +64,6 @@ def brute_dual(
     return Dual(float(value), float(weights @ (phi.np_slope(s1 * x) * inner_slope)))
 
 
-def dual_with_error(phi: Reference, q1: float, q2: float, rho: float) -> tuple[Dual, Dual]:
-    """The finest value, and how far it moves from a coarser rule and when u and v change places."""
-    fine = brute_dual(phi, q1, q2, rho, nodes=20)
-    others = (brute_dual(phi, q1, q2, rho), brute_dual(phi, q2, q1, rho, nodes=20))
-    return fine, Dual(
-        max(abs(fine.value - one.value) for one in others), max(abs(fine.slope - one.slope) for one in others)
-    )
-
-
 def _doubling(start: float, stop: float) -> Array:
     """start, 2 start, ... past stop."""
     count = max(1, math.ceil(math.log2(max(stop / start, 2.0))) + 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -69,37 +68,44 @@ def test_every_kind_of_loss_is_named(verdicts: ModuleType) -> None:
     assert "- relu, 10, notsodeep: slower" in verdicts.listed([mine, other], ("φ", "n"))
 
 
-def test_rounding_and_other_groups_are_no_losses(verdicts: ModuleType) -> None:
-    ours = row("notsodeep", 1.0, 9e-14)
-    elsewhere = row("peer", 0.1) | {"n": 20}
-    made = verdicts.marked([ours, row("peer", 1.0, 1e-16), elsewhere], verdicts.KERNEL_MEASURES, ("φ", "n"))
-    assert made[0][verdicts.REMARK] == verdicts.NOTHING
-    assert verdicts.losses(made, ("φ", "n")) == []
-    assert "loses none" in verdicts.listed(made, ("φ", "n"))
+UNMEASURED = {"φ": "relu", "n": 10, "contestant": "peer", "not measured": "no environment"}
+RBF = {"contestant": "RBF", "test accuracy": 0.92, "test rows": 400}
+NTK = {"contestant": "notsodeep: NTK", "test accuracy": 0.90, "test rows": 400}
+NOISE = 200 * math.sqrt((0.9 * 0.1 + 0.92 * 0.08) / 400)
+REMARKS: dict[str, tuple[list[dict[str, Any]], str, tuple[str, ...], str]] = {
+    "rounding, and another group": (
+        [row("notsodeep", 1.0, 9e-14), row("peer", 1.0, 1e-16), row("peer", 0.1) | {"n": 20}],
+        "KERNEL_MEASURES",
+        ("φ", "n"),
+        "",
+    ),
+    "overlapping times": (
+        [
+            row("notsodeep", 2.0, **{"all seconds": [1.0, 2.0, 3.0]}),
+            row("peer", 1.5, **{"all seconds": [1.4, 1.5, 1.6]}),
+        ],
+        "TIME_AND_MEMORY",
+        ("n",),
+        "slower than peer (1.3×, ranges overlap)",
+    ),
+    "accuracy is better when it is larger": (
+        [NTK, RBF],
+        "ACCURACY",
+        (),
+        f"less accurate than RBF by 2.00 points (± {NOISE:.2f})",
+    ),
+    "a peer that was not measured": ([row("notsodeep", 1.0), UNMEASURED], "KERNEL_MEASURES", ("φ", "n"), ""),
+}
 
 
-def test_overlapping_times_are_a_loss_that_says_so(verdicts: ModuleType) -> None:
-    ours = row("notsodeep", 2.0, **{"all seconds": [1.0, 2.0, 3.0]})
-    peer = row("peer", 1.5, **{"all seconds": [1.4, 1.5, 1.6]})
-    made = verdicts.marked([ours, peer], verdicts.TIME_AND_MEMORY, ("n",))
-    assert made[0][verdicts.REMARK] == "slower than peer (1.3×, ranges overlap)"
-
-
-def test_accuracy_is_better_when_it_is_larger(verdicts: ModuleType) -> None:
-    ours = {"contestant": "notsodeep: NTK", "test accuracy": 0.90, "test rows": 400}
-    peer = {"contestant": "RBF", "test accuracy": 0.92, "test rows": 400}
-    worse, better = (verdicts.marked(pair, (verdicts.ACCURACY,), ()) for pair in ([ours, peer], [peer, ours]))
-    noise = 200 * math.sqrt((0.9 * 0.1 + 0.92 * 0.08) / 400)
-    assert worse[0][verdicts.REMARK] == f"less accurate than RBF by 2.00 points (± {noise:.2f})"
-    assert better[0][verdicts.REMARK] == ""
-
-
-def test_a_peer_that_fails_is_a_line_that_says_why(verdicts: ModuleType) -> None:
-    gone = {"φ": "relu", "n": 10, "contestant": "peer", verdicts.NOT_MEASURED: "no environment"}
-    made = verdicts.marked([row("notsodeep", 1.0), gone], verdicts.KERNEL_MEASURES, ("φ", "n"))
-    assert made[0][verdicts.REMARK] == verdicts.NOTHING
-    assert "not measured: no environment" in verdicts.table(made)
-    assert "Nothing to compare" in verdicts.listed(made, ("φ", "n"))
+@pytest.mark.parametrize(("rows", "measures", "by", "remark"), REMARKS.values(), ids=list(REMARKS))
+def test_remarks(
+    verdicts: ModuleType, rows: list[Any], measures: str, by: tuple[str, ...], remark: str
+) -> None:
+    chosen = getattr(verdicts, measures)
+    made = verdicts.marked(rows, chosen if isinstance(chosen, tuple) else (chosen,), by)
+    assert made[0][verdicts.REMARK] == (remark or verdicts.NOTHING)
+    assert len(verdicts.losses(made, by)) == bool(remark)
 
 
 # --- the page ------------------------------------------------------------------------------------------
@@ -113,24 +119,6 @@ def test_every_section_has_its_marks_once_and_in_order(peers: Any) -> None:
     assert [text.count(mark) for mark in marks] == [1] * len(marks)
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
-
-
-def test_questions_are_answered_by_running(peers: Any) -> None:
-    questions = peers("questions")
-
-    def tanh() -> str:
-        return "yes"
-
-    def error_bound() -> str:
-        raise ValueError("none here")
-
-    answers = json.loads(questions.answered({"tanh": tanh, "error_bound": error_bound, "other": None}))
-    assert answers == {"tanh": "yes", "error_bound": "raises ValueError: none here"}
-    rows = questions.table_rows({"notsodeep": answers, "peer": "no environment"})
-    by_question = {row["question"]: row for row in rows}
-    assert by_question[questions.QUESTIONS["tanh"]]["notsodeep"] == "yes [run]"
-    assert by_question[questions.QUESTIONS["accelerator"]]["notsodeep"].endswith("[docs]")
-    assert {row["peer"] for row in rows} == {"not measured: no environment"}
 
 
 # --- contestants ---------------------------------------------------------------------------------------
@@ -149,14 +137,3 @@ def test_numpy_is_the_kernel_up_to_its_depth(peers: Any, rows: np.ndarray, name:
         assert_close(found, truth, Oracle.QUADRATURE)
         missed = np.abs(rough - truth).max() / np.abs(truth).max()
         assert 1e-9 < missed < 0.2**2
-
-
-@pytest.mark.parametrize("name", ["relu", "erf"])
-def test_the_truth_is_ours_to_rounding(peers: Any, rows: np.ndarray, name: str) -> None:
-    """mpmath shares nothing with the compiled solver; with itself perturbed it must disagree."""
-    truth = peers("truth")
-    few = rows[:4]
-    exact = truth.kernels(few, name, 0.2)
-    found = both_kernels(DEQ(name, sigma_a2=0.2), few)[:2]
-    assert max(truth.errors(found, exact).values()) < 1e-14
-    assert max(truth.errors(truth.kernels(few, name, 0.21), exact).values()) > 1e-3

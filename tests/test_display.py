@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import notsodeep as nsd
-from notsodeep import convergence, display, nets
+from notsodeep import convergence, display
 from notsodeep.results import KernelInfo
 
 X = np.random.default_rng(0).standard_normal((24, 12)) / 12**0.5
@@ -21,36 +20,15 @@ MIXTURE = nsd.GaussianMixture(np.zeros((1, 12)), 1.0)
 STATISTICS = nsd.MixtureStatistics.of(MIXTURE, X, np.zeros(24, dtype=int))
 
 
-def _net() -> nets.DEQNet:
-    net = nets.DEQNet(MODEL, 12, 16, 2, seed=0)
-    net(torch.as_tensor(X, dtype=torch.float32))
-    return net
-
-
-def _fitted() -> nets.History:
-    return nets.fit(
-        nets.ExplicitNet(nsd.Explicit(["relu"]), 12, 8, 2, seed=0), (X, np.arange(24) % 2), epochs=1
-    )
-
-
 # What makes the result, and a fact that its repr states.
 RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "Design": (lambda: nsd.design(MODEL, 1.0), "exact=True"),
     "LimitingSpectrum": (lambda: nsd.limiting_density(MODEL, MIXTURE, 24), "n=24, p=12"),
     "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "methods=closed form"),
     "Certificate": (lambda: convergence.certificate(SPHERE[:4], np.ones(4), 50, 0.05), "certified=False"),
-    "PopulationGram": (lambda: convergence.population_gram(SPHERE, 0.05), "matrix=array(24×24)"),
     "Coefficients": (lambda: nsd.coefficients(MODEL, 1.0), "kernel=ck"),
-    "OperatorDistance": (lambda: nsd.equivalence_error(MODEL, X, STATISTICS), "relative=0."),
     "MixtureStatistics": (lambda: STATISTICS, "n=24, p=12"),
-    "GaussianMixture": (lambda: MIXTURE, "classes=1, p=12"),
-    "Twin": (lambda: nets.explicit_twin(_net(), X, evidence=False, seed=0), "kernel=ntk"),
-    "SolveReport": (lambda: _net().last_solve, "converged=True"),
-    "EmpiricalKernels": (
-        lambda: nets.empirical_kernels(_net(), torch.as_tensor(X, dtype=torch.float32)), "ck=array(24×24)"
-    ),
-    "History": (_fitted, "epochs=1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -50,26 +50,19 @@ KERNEL = "nsd.conjugate_kernel(nsd.DEQ('tanh', 0.2), [[1.0, 0.0], [0.0, 1.0]], "
     ("package", "call"),
     [
         ("torch", "nsd.nets"),
-        ("torch", "nsd.convergence"),
-        ("torch", "import_module('notsodeep.nets.modules')"),
         ("torch", "import_module('notsodeep.convergence.certify')"),
         ("matplotlib", "import_module('notsodeep.figures')"),
-        ("matplotlib", "import_module('notsodeep_lab.papers').draw"),
         ("msgspec", "import_module('notsodeep_lab.papers.runner')"),
         ("jinja2", "import_module('notsodeep_lab.report.sections')"),
         ("zarr", KERNEL + "out='G.zarr')"),
         ("zarr", "nsd.open_kernel('G.zarr')"),
-        ("zarr", "nsd.scale.open_rows('rows.zarr')"),
         ("distributed", KERNEL + "out='G.zarr', client=1)"),
-        ("streamlit", "needed('streamlit', 'The explorer')"),
     ],
 )
 def test_a_call_that_needs_an_extra_names_it(package: str, call: str, tmp_path: Path) -> None:
-    (tmp_path / "rows.zarr").mkdir()
     code = f"""
 from importlib import import_module
 import notsodeep as nsd
-from notsodeep.extras import needed
 try:
     {call}
 except nsd.InputError as error:
@@ -121,6 +114,7 @@ def test_a_spectrum_is_predicted_without_its_figure(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Kolmogorov distance" in done.stdout
     assert install("plot") in done.stderr
+    assert typed_without({"matplotlib"}, "reproduce", "--list", folder=tmp_path).returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,18 +6,12 @@ Each guess works as it does elsewhere, or it is refused by a sentence that names
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy import sparse
-from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 
@@ -38,38 +32,27 @@ def assert_refused(call: Callable[[], Any], words: str) -> None:
 # --- names of activations -------------------------------------------------------------------------------------------
 
 
-def test_silu_is_swish() -> None:
-    assert nsd.activation("silu") == nsd.activation("swish")
+NAMES = {
+    "silu": "swish",
+    "Tanh": "tanh",
+    "LeakyReLU": "leaky_relu",
+    "jax.nn.silu": "swish",
+    np.tanh: "tanh",
+    torch.nn.Tanh(): "tanh",
+    torch.nn.functional.gelu: "gelu",
+}
 
 
-def test_names_of_torch_modules() -> None:
-    assert [nsd.activation(name).name for name in ("Tanh", "ReLU", "LeakyReLU")] == [
-        "tanh",
-        "relu",
-        "leaky_relu",
-    ]
-
-
-def test_a_numpy_function() -> None:
-    assert nsd.activation(np.tanh) == nsd.activation("tanh")
-
-
-def test_torch_modules_and_functions() -> None:
-    for given, name in ((torch.nn.Tanh(), "tanh"), (torch.tanh, "tanh"), (torch.nn.functional.gelu, "gelu")):
-        assert nsd.DEQ(given) == nsd.DEQ(name)
+def test_names_of_other_libraries() -> None:
+    for given, name in NAMES.items():
+        assert nsd.DEQ(given) == nsd.DEQ(name, sigma_a2=0.2)
+    assert_refused(lambda: nsd.activation("tahn"), "Did you mean 'tanh'")
+    assert_refused(lambda: nsd.DEQ(lambda x: x), r"custom_activation\(f\)")
 
 
 def test_a_torch_module_with_a_parameter() -> None:
     layer = nsd.Explicit([torch.nn.LeakyReLU(0.2)]).layers[0]
     np.testing.assert_array_equal(layer(GRID), np.where(GRID > 0.0, GRID, 0.2 * GRID))
-
-
-def test_a_jax_name() -> None:
-    assert nsd.activation("jax.nn.silu") == nsd.activation("swish")
-
-
-def test_a_typo_gets_a_suggestion() -> None:
-    assert_refused(lambda: nsd.activation("tahn"), "Did you mean 'tanh'")
 
 
 def test_a_formula() -> None:
@@ -78,15 +61,7 @@ def test_a_formula() -> None:
     )
 
 
-def test_a_lambda_is_pointed_to_custom_activation() -> None:
-    assert_refused(lambda: nsd.DEQ(lambda x: x), r"custom_activation\(f\)")
-
-
 # --- arrays -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_deq_has_a_default_variance() -> None:
-    assert nsd.DEQ("tanh") == nsd.DEQ("tanh", sigma_a2=0.2)
 
 
 def test_an_equivalent_as_an_array() -> None:
@@ -96,25 +71,10 @@ def test_an_equivalent_as_an_array() -> None:
     assert np.asarray(operator, dtype=np.float32).dtype == np.float32
 
 
-def test_a_gram_matrix_as_an_array() -> None:
-    gram = nsd.convergence.population_gram(ROWS[:5], 0.05, normalise=True)
-    np.testing.assert_array_equal(np.asarray(gram), gram.matrix)
-
-
-def test_a_kernel_of_a_tensor() -> None:
-    kernel = nsd.conjugate_kernel(MODEL, torch.as_tensor(ROWS))
-    np.testing.assert_array_equal(kernel, nsd.conjugate_kernel(MODEL, ROWS))
-
-
 def test_a_design_from_samples() -> None:
     norm = float(np.sqrt((ROWS**2).sum() / len(ROWS)))
     assert nsd.design(MODEL, ROWS).network == nsd.design(MODEL, norm).network
     assert_refused(lambda: nsd.design(MODEL, ROWS[0]), "tau0 is one number")
-
-
-def test_a_sparse_matrix() -> None:
-    assert_refused(lambda: nsd.conjugate_kernel(MODEL, sparse.csr_matrix(ROWS)), r"X\.toarray\(\)")
-    assert_refused(lambda: nsd.DEQKernelRidge().fit(sparse.csr_matrix(ROWS), LABELS), "toarray")
 
 
 def test_images_without_a_convolution() -> None:
@@ -131,25 +91,18 @@ def _net(**options: Any) -> nsd.nets.DEQNet:
     return nsd.nets.DEQNet(MODEL, 9, 16, 3, **options)
 
 
-def test_manual_seed_before_a_network() -> None:
+def _twin() -> torch.nn.Module:
+    network, design = nsd.nets.explicit_twin(_net(seed=0, train="readout"), ROWS, evidence=False)
+    assert design.network == network.spec
+    return network
+
+
+@pytest.mark.parametrize("make", [_net, _twin])
+def test_manual_seed(make: Callable[[], torch.nn.Module]) -> None:
     outputs = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        outputs.append(_net()(TENSOR))
-    assert torch.equal(outputs[0], outputs[1])
-    assert not torch.equal(outputs[0], outputs[2])
-    assert torch.equal(_net(seed=5)(TENSOR), _net(seed=5)(TENSOR))
-
-
-def test_manual_seed_before_a_twin() -> None:
-    outputs = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        found = nsd.nets.explicit_twin(_net(seed=0, train="readout"), ROWS, evidence=False)
-        network, design = found
-        assert found[0] is network
-        assert found[1] is design
-        outputs.append(network(TENSOR))
+        outputs.append(make()(TENSOR))
     assert torch.equal(outputs[0], outputs[1])
     assert not torch.equal(outputs[0], outputs[2])
 
@@ -176,11 +129,6 @@ def test_unscaled_pixels_warn() -> None:
 # --- scikit-learn -----------------------------------------------------------------------------------------------------
 
 
-def test_a_pipeline() -> None:
-    pipeline = make_pipeline(StandardScaler(), nsd.DEQKernelRidge(activation="ReLU", sigma_a2=0.3))
-    assert clone(pipeline).fit(ROWS, LABELS).predict(ROWS).shape == (30,)
-
-
 def test_probabilities() -> None:
     model = CalibratedClassifierCV(nsd.DEQKernelClassifier(), cv=3).fit(ROWS, LABELS)
     np.testing.assert_allclose(model.predict_proba(ROWS).sum(axis=1), 1.0, rtol=1e-12)
@@ -196,43 +144,3 @@ def test_statistics_with_another_norm() -> None:
     assert stats.tau0 != 1.0
     assert nsd.equivalent(nsd.DEQ("relu").centred(1.0), X, stats).shape == (100, 100)
     assert_refused(lambda: nsd.equivalent(nsd.DEQ("relu"), X, stats), r"centred\(")
-
-
-# --- the command line -------------------------------------------------------------------------------------------------
-
-
-def _table(folder: Path) -> Path:
-    """An unscaled table with a header and a column of labels, as people have them."""
-    numbers = np.random.default_rng(0).normal(50.0, [1.0, 20.0, 300.0], (40, 3))
-    lines = [f"{row[0]},{row[1]},{row[2]},{'ill' if row[0] > 50.0 else 'well'}" for row in numbers]
-    path = folder / "patients.csv"
-    path.write_text("\n".join(["age,pressure,enzyme,diagnosis", *lines]), encoding="utf-8")
-    return path
-
-
-def _run(*arguments: str) -> Result:
-    from notsodeep.cli.entry import app
-
-    return CliRunner().invoke(app, list(arguments))
-
-
-def test_kernel_of_a_table(tmp_path: Path) -> None:
-    path, target = _table(tmp_path), tmp_path / "K.npy"
-    command = ("kernel", str(path), "--label-column", "diagnosis", "--save", str(target))
-    first = _run(*command)
-    assert first.exit_code == 0, first.output
-    assert np.load(target).shape == (40, 40)
-    assert _run(*command).exit_code != 0
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["K.npy", "patients.csv"]
-    assert _run(*command, "--overwrite").exit_code == 0
-
-
-def test_kernel_of_a_scaled_table(tmp_path: Path) -> None:
-    path, target = _table(tmp_path), tmp_path / "K.csv"
-    options = ("--label-column", "diagnosis", "--scale", "standard", "--activation", "x*sigmoid(x)")
-    found = _run("kernel", str(path), *options, "--save", str(target))
-    assert found.exit_code == 0, found.output
-    rows = np.loadtxt(path, delimiter=",", skiprows=1, usecols=(0, 1, 2))
-    scaled = nsd.data.Preprocessing.named("standard", rows).apply(rows)
-    kernel = nsd.conjugate_kernel(nsd.DEQ("swish"), scaled)
-    np.testing.assert_allclose(np.loadtxt(target, delimiter=","), kernel, rtol=1e-6)

@@ -120,15 +120,6 @@ class Hungry(Toy):
         return ("cifar10_vgg19",)
 
 
-class Modest(Hungry):
-    """Wants data at more than one seed only."""
-
-    name = "modest"
-
-    def data_needed(self, spec: ToySpec) -> tuple[str, ...]:
-        return super().data_needed(spec) if spec.seeds > 1 else ()
-
-
 def without_seconds(rows: Sequence[Row]) -> list[Row]:
     return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in rows]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -169,16 +167,6 @@ def test_the_asymptotic_form_needs_a_law() -> None:
     done = run("spectrum", "--data", "digits", "--n", "50", "--form", "asymptotic")
     assert isinstance(done.exception, nsd.InputError)
     assert "mixture or sphere" in str(done.exception)
-
-
-def test_mistakes_get_a_sentence_and_exit_code_two() -> None:
-    """As the console script prints them."""
-    command = [sys.executable, "-m", "notsodeep", "kernel", "digits", "--sigma-a2", "-1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert "not negative" in done.stderr
-    assert list(Path().iterdir()) == []
 
 
 def test_a_family_that_cannot_match_says_so_with_exit_code_three() -> None:

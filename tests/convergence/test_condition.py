@@ -80,18 +80,6 @@ def test_the_proved_step_is_the_end_of_the_decrease(start, share):
             assert bracket(printed_step(start, delta)) > 0
 
 
-def test_the_printed_step_does_not_follow_from_the_printed_condition():
-    # Equality in (8.19) and the step (8.20): the bracket of (8.27) is 1, no decrease.
-    start = Start(least=1.0, recurrent=0.2, inputs=1.9, readout=0.0, data=1.0, residual=0.0)
-    delta = 1e-2
-    c = Constants.of(start, delta)
-    equal = Start(4.0 * c.hidden, 0.2, 1.9, 0.0, 1.0, 0.0)
-    eta = 2.0 * c.hidden / c.all**2
-    bracket = 1.0 - eta * equal.least + 2.0 * eta * c.hidden + eta**2 * c.all**2
-    assert_close(bracket, 1.0, Oracle.IDENTITY)
-    assert proved_step(equal, delta) == 0.0
-
-
 def descend(network: PaperNetwork, X: torch.Tensor, y: torch.Tensor, eta: float) -> PaperNetwork:
     Z, V = network.features_and_adjoints(X)
     r = Z @ network.readout - y

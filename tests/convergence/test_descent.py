@@ -25,30 +25,6 @@ def one_step(width: int, lr: float) -> list[np.ndarray]:
     return [(getattr(before, name) - getattr(after, name)).numpy() / lr for name in NAMES]
 
 
-def loss_at(*tensors: torch.Tensor) -> float:
-    network = PaperNetwork(*tensors)
-    samples = torch.from_numpy(X)
-    return 0.5 * float(((network.features(samples) @ network.readout - torch.from_numpy(Y)) ** 2).sum())
-
-
-@pytest.mark.slow
-def test_a_step_follows_the_gradient_by_finite_differences():
-    # The step is long enough for the difference of weights not to cancel, and one step is linear in it.
-    found = one_step(7, 0.5)
-    network = PaperNetwork.draw(7, 5, 0.1, seed=4)
-    tensors = [getattr(network, name) for name in NAMES]
-    for place, gradient in enumerate(found):
-        expected = np.empty_like(gradient)
-        for index in np.ndindex(*gradient.shape):
-            ends = []
-            for sign in (1.0, -1.0):
-                moved = [t.clone() for t in tensors]
-                moved[place][index] += sign * 1e-6
-                ends.append(loss_at(*moved))
-            expected[index] = (ends[0] - ends[1]) / 2e-6
-        assert_close(gradient, expected, Oracle.FINITE_DIFFERENCE)
-
-
 def test_a_step_follows_the_gradient_of_the_net_up_to_its_scaling():
     width, sigma_w2 = 30, 0.1
     net = DEQNet(

@@ -3,8 +3,6 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -270,12 +268,6 @@ def test_features_are_only_local(monkeypatch):
     monkeypatch.delenv(datasets.DATA_VARIABLE, raising=False)
     with pytest.raises(InputError, match="not on OpenML"):
         load("cifar10_vgg19")
-
-
-@pytest.mark.slow
-def test_scikit_learn_is_not_imported_before_it_is_needed():
-    code = "import sys, notsodeep.data; sys.exit('sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # --- the real files -------------------------------------------------------------------------------------

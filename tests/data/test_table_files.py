@@ -77,8 +77,11 @@ def test_files_that_leave_a_question_get_an_answer() -> None:
 
 def test_rows_of_files() -> None:
     X = np.arange(12.0).reshape(4, 3) / 7
-    np.save("rows.npy", X.astype(np.float32))
-    np.testing.assert_array_equal(open_table("rows.npy", 2).rows, X.astype(np.float32)[:2])
+    for dtype in ("float32", "int64", "uint8", "bool", ">f8"):
+        np.save("rows.npy", X.astype(dtype))
+        found = open_table("rows.npy", 2).rows
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, X.astype(dtype)[:2])
     Path("rows.csv").write_bytes(b"\xef\xbb\xbf1, 2,3\r\n\r\n4,5,6e-1\r\n")
     np.testing.assert_array_equal(open_table("rows.csv", None).rows, [[1.0, 2.0, 3.0], [4.0, 5.0, 0.6]])
 

@@ -9,11 +9,6 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.data import load
 from notsodeep.designs import Design, design
-from notsodeep.designs.injected import (
-    InjectedFit,
-    cut_start,
-    samples_target,
-)
 from notsodeep.designs.pair_kernels import PairKernels, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
@@ -52,15 +47,6 @@ def test_quick_kernels_are_the_exact_ones(
     found = quick.kernels(np.array(WEIGHTS), np.array(INJECT))
     for values, matrix in zip(found, both_kernels(network, images), strict=True):
         assert_close(values, matrix[chosen.rows, chosen.columns], Oracle.CUSTOM_CALLABLE)
-
-
-def test_chosen_pairs_stand_for_the_whole_matrix(digits: np.ndarray) -> None:
-    for model in (ConvDEQ("relu", 0.3), nsd.DEQ("relu", 0.3)):
-        samples = digits if isinstance(model, ConvDEQ) else digits.reshape(60, -1)
-        chosen = chosen_pairs(model, samples)
-        used = len(np.unique(np.append(chosen.rows, chosen.columns)))
-        assert_close(chosen.shares.sum(), float(used**2), Oracle.CLOSED_FORM)
-        assert np.sum(chosen.rows == chosen.columns) == used
 
 
 @pytest.mark.slow
@@ -114,29 +100,6 @@ def test_without_images_it_is_the_design_of_rows() -> None:
         both_kernels(made.network, images), both_kernels(rows.network, shades), strict=True
     ):
         assert_close(found, wanted, Oracle.QUADRATURE)
-
-
-def test_one_position_and_one_tap_are_rows(digits: np.ndarray) -> None:
-    rows = digits.reshape(60, 64)[:20] / 8.0
-    images, model = rows[:, :, None, None], ConvDEQ("tanh", 0.4, filter_size=1)
-    targets = samples_target(model, images, "ntk"), samples_target(model.dense, rows, "ntk")
-    for values, of_rows in zip(*(target.values for target in targets), strict=True):
-        assert_close(values, of_rows, Oracle.QUADRATURE)
-    # Of rows the least squares are only the first part of a fit.
-    logs = [
-        InjectedFit(one, target, None).closest(cut_start(one, 2))
-        for one, target in zip((model, model.dense), targets, strict=True)
-    ]
-    np.testing.assert_allclose(logs[0], logs[1], rtol=1e-6)
-
-
-def test_a_bias_stays(digits: np.ndarray) -> None:
-    model = ConvDEQ("tanh", 0.3, bias2=0.2)
-    made = design(model, X=digits, kernel="both", layers=3, family="injected", samples=8)
-    evidence = made.held_out
-    assert made.network.bias2 == 0.2
-    assert evidence is not None
-    assert all(ours.relative < cut.relative for ours, cut in zip(evidence.fitted, evidence.cut, strict=True))
 
 
 def test_a_centred_model_has_centred_layers(digits: np.ndarray) -> None:

@@ -15,8 +15,6 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels, exact_kernel
 from notsodeep.models import DEQ, Explicit
 
-WEIGHTS, INJECT = np.array([0.7, 0.4, 0.3]), np.array([0.6, 0.9])
-
 
 @pytest.fixture(scope="module")
 def digits() -> np.ndarray:
@@ -26,23 +24,6 @@ def digits() -> np.ndarray:
 
 def from_norm(wanted: np.ndarray, found: np.ndarray) -> float:
     return float(np.linalg.norm(wanted - found, 2) / np.linalg.norm(wanted, 2))
-
-
-@pytest.mark.parametrize("name", ["relu", "tanh", "swish", "sin"])
-@pytest.mark.parametrize("centre", [None, 1.1])
-def test_quick_kernels_are_the_exact_ones(name: str, centre: float | None, digits: np.ndarray) -> None:
-    """The evaluation that fits use, against the kernels of the same network."""
-    rows = digits[:30]
-    first, second = np.triu_indices(30, 1)
-    pairs = Pairs((rows**2).sum(axis=1), first, second, (rows @ rows.T)[first, second])
-    phi = nsd.activation(name)
-    network = Explicit([phi] * 3, weights=WEIGHTS, inject=INJECT)
-    network = network if centre is None else network.centred(centre)
-    for found, wanted in zip(
-        PairKernels(phi, pairs, centre).kernels(WEIGHTS, INJECT), both_kernels(network, rows), strict=True
-    ):
-        expected = np.concatenate([wanted[first, second], wanted.diagonal()])
-        assert_close(found, expected, Oracle.CUSTOM_CALLABLE)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The hooks of the site: formulas that browsers draw, equations that can be linked, links out of docs/."""
+"""The hook of the site that draws formulas: links to equations, and mistakes that stop the build."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -18,39 +17,9 @@ HOOKS = Path(__file__).parents[2] / "docs" / "hooks"
 sys.path.insert(0, str(HOOKS))
 try:
     import mathematics
-    import repository
     from mathml import MathematicsError, to_mathml
 finally:
     sys.path.remove(str(HOOKS))
-
-
-def elements(latex: str, *, display: bool = True) -> list[tuple[str, str]]:
-    root = ElementTree.fromstring(to_mathml(latex, display=display))
-    return [(element.tag, element.text or "") for element in root.iter()]
-
-
-# --- what MathML Core needs beyond latex2mathml ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("latex", "letter"),
-    [
-        (r"\mathbb R", "ℝ"),
-        (r"\mathcal B", "ℬ"),
-        (r"\mathbf 1", "𝟏"),
-    ],
-)
-def test_letters_of_other_alphabets_are_characters(latex: str, letter: str) -> None:
-    assert letter in {text for _, text in elements(latex)}
-    assert "mathvariant" not in to_mathml(latex, display=True)
-
-
-def test_alignments_are_tables_with_columns_by_style() -> None:
-    shown = to_mathml(r"\begin{aligned} a &= b, & c &= d\\ e &= f \end{aligned}", display=True)
-    assert shown.count("<mtr>") == 2
-    assert shown.count("text-align: right") == 3
-    assert "columnalign" not in shown
-    assert 'class="aligned"' in shown
 
 
 @pytest.mark.parametrize(
@@ -59,9 +28,6 @@ def test_alignments_are_tables_with_columns_by_style() -> None:
 def test_what_cannot_be_shown_is_an_error(latex: str) -> None:
     with pytest.raises(MathematicsError):
         to_mathml(latex, display=True)
-
-
-# --- pages ------------------------------------------------------------------------------------------------------
 
 
 class Files:
@@ -112,28 +78,3 @@ def test_a_number_used_twice_is_a_warning(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.WARNING, logger="mkdocs"):
         mathematics.on_files(Files(one=r"$$ a \tag{1.1} $$", two=r"$$ b \tag{1.1} $$ and `\tag{2.2}`"), None)
     assert "equation (1.1) is in one.md and in two.md" in caplog.text
-
-
-# --- links out of docs/ -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "uri"),
-    [
-        ("README.md", "index.md"),
-        ("docs/theory.md", "theory.md"),
-        ("docs/images/a.png", "images/a.png"),
-        ("benchmarks/README.md", "repository/benchmarks/README.md"),
-    ],
-)
-def test_where_a_file_of_the_repository_is_on_the_site(path: str, uri: str) -> None:
-    assert repository.site_path(path) == uri
-
-
-def test_links_are_rewritten_for_the_site() -> None:
-    files = Files(**{"theory": "", "repository/CHANGELOG": ""})
-    repository._origin["repository/CONTRIBUTING.md"] = "CONTRIBUTING.md"
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="repository/CONTRIBUTING.md"))
-    text = "[t](docs/theory.md#1.1), [c](CHANGELOG.md), [gone](nowhere.md), `[t](docs/theory.md)`"
-    found = repository.on_page_markdown(text, page, None, files)
-    assert found == "[t](../theory.md#1.1), [c](CHANGELOG.md), [gone](nowhere.md), `[t](docs/theory.md)`"

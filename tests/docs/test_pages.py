@@ -29,12 +29,12 @@ def read(path: Path) -> str:
 
 
 def claims_of_the_readme(session: Session, text: str) -> None:
-    """The sentence under the picture: 160 and 2900 times closer than one and two plain layers, each up to a factor."""
-    found = session.names["nsd"].twin_distances(session.names["twin"], session.names["X"])
-    quoted = [float(number) for number in re.findall(r"(\d+) times closer than", text)]
-    assert quoted[:2] == [160.0, 2900.0]
-    ratios = [found.plain[depth].up_to_factor / found.twin.up_to_factor for depth in (1, 2)]
-    assert ratios == pytest.approx(quoted[:2], rel=0.05)
+    """A network of the reader's own gets an answer, and `distill` returns a network that certainly agrees."""
+    verdict, small, net = (session.names[name] for name in ("verdict", "small", "net"))
+    assert verdict.answer == "replace"
+    assert small.certain
+    assert small.network(net.inputs.new_zeros(3, 64)).shape == (3, 10)
+    assert len(text.split()) <= 700
 
 
 def claims_about_convergence(session: Session, text: str) -> None:
@@ -146,35 +146,26 @@ def test_commands_in_running_text_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("shown", "printed", "equal"),
     [
-        ("a 0.123 b", "a 0.124 b"),
-        ("1.5e-03", "1.6e-3"),
-        ("3 of 4", "3   of\n4"),
-        ("in … s, done", "in 0.345 s, done"),
-        ("first\n…\nlast 2.0", "first\nx 1\ny 2\nlast 2.1"),
-        ("[0.1 −0.20]", "[0.1 -0.19]"),
+        ("a 0.123 b", "a 0.124 b", True),
+        ("1.5e-03", "1.6e-3", True),
+        ("3 of 4", "3   of\n4", True),
+        ("in … s, done", "in 0.345 s, done", True),
+        ("first\n…\nlast 2.0", "first\nx 1\ny 2\nlast 2.1", True),
+        ("[0.1 −0.20]", "[0.1 -0.19]", True),
+        ("a 0.123 b", "a 0.125 b", False),
+        ("1.5e-03", "1.7e-03", False),
+        ("1.5e-03", "1.5e-02", False),
+        ("3 of 4", "3 of 5", False),
+        ("first\n…\nlast", "first\nx 1", False),
+        ("x = 1", "y = 1", False),
+        ("", "something", False),
+        ("v1.2.3", "v1.2.4", False),
     ],
 )
-def test_output_that_counts_as_equal(shown: str, printed: str) -> None:
-    assert differences(shown, printed) == []
-
-
-@pytest.mark.parametrize(
-    ("shown", "printed"),
-    [
-        ("a 0.123 b", "a 0.125 b"),
-        ("1.5e-03", "1.7e-03"),
-        ("1.5e-03", "1.5e-02"),
-        ("3 of 4", "3 of 5"),
-        ("first\n…\nlast", "first\nx 1"),
-        ("x = 1", "y = 1"),
-        ("", "something"),
-        ("v1.2.3", "v1.2.4"),
-    ],
-)
-def test_output_that_does_not(shown: str, printed: str) -> None:
-    assert differences(shown, printed)
+def test_output_that_counts_as_equal(shown: str, printed: str, equal: bool) -> None:
+    assert (differences(shown, printed) == []) == equal
 
 
 PAGE = """
@@ -216,16 +207,9 @@ def test_a_page_is_one_session_and_its_faults_are_named(
     wrong_number, unknown_command = session.problems
     assert wrong_number.startswith("page.md, line 21: shown 3, printed 2")
     assert "rm -rf /: neither `notsodeep` nor one of" in unknown_command
-
-
-def test_a_block_that_fails_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(ZeroDivisionError) as failure:
         run("text\n\n```python\n1 / 0\n```\n", "page.md")
     assert "page.md, line 3" in str(failure.traceback[-1].path)
-
-
-def test_a_block_that_is_not_closed_is_refused() -> None:
     with pytest.raises(ValueError, match="line 2 is not closed"):
         list(fences("\n```python\nx = 1\n"))
 

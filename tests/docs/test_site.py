@@ -62,6 +62,11 @@ def test_formulas_equations_and_citations(site: Path) -> None:
         assert re.findall(r'<div class="equation" id="([^"]+)"', page) == tags
         assert page.count("<math") > 50
     assert not any("arithmatex" in page for page in pages(site).values()), "a formula was not converted"
+    # MathML Core has letters of other alphabets as characters, and columns by style.
+    theory, wrong = pages(site)["theory.html"], '<m[^>]*(columnalign|mathvariant="(?!normal))'
+    assert "ℝ" in theory
+    assert "text-align: right" in theory
+    assert not any(re.search(wrong, page) for page in pages(site).values())
     assert '<a href="theory.html#3.8">3.8</a>' in pages(site)["which.html"]
     assert '<a href="../theory.html#4.6">4.6</a>' in pages(site)["api/equivalents.html"]
 
@@ -109,6 +114,9 @@ def test_what_stands_outside_of_docs_is_there(site: Path) -> None:
     assert 'href="notebooks/tour.html"' in found["index.html"]
     assert 'href="tour.ipynb"' in found["notebooks/tour.html"]
     assert (site / "notebooks" / "tour.ipynb").is_file()
+    tour = re.sub(r"<[^>]*>", "", found["notebooks/tour.html"])
+    assert "import notsodeep as nsd" in tour
+    assert "LimitingSpectrum(kernel=ck" in tour  # the output of a cell
     assert not list(site.rglob("*.py"))
 
 

@@ -19,6 +19,7 @@ MODELS = {
     "softplus DEQ, free variances": DEQ("softplus", 0.5, sigma_b2=0.8),
     "gelu and tanh layers": Explicit(["gelu", "tanh"]),
     "three layers": Explicit(["swish", "erf", "softplus"]),
+    "layers that see the input again": Explicit(["gelu", "tanh"], weights=[0.7, 0.4], inject=[0.6]),
 }
 
 

@@ -83,9 +83,6 @@ def test_asymptotic_form_holds_for_all_kernels_and_falls():
     assert np.all(large < 0.15)
 
 
-# --- errata: what goes wrong with other readings -----------------------------------------------------------
-
-
 # --- the refined form against its formulas -----------------------------------------------------------------
 
 

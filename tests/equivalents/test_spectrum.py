@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -131,7 +133,6 @@ def case(request: pytest.FixtureRequest) -> tuple[LimitingSpectrum, GaussianMixt
 
 @pytest.mark.slow
 class TestBulk:
-    @pytest.mark.slow
     def test_mass_is_one(self, case: tuple[LimitingSpectrum, GaussianMixture, int]) -> None:
         spectrum, _, _ = case
         atoms = sum(mass for _, mass in spectrum.atoms)
@@ -277,7 +278,6 @@ class TestIsolated:
     1 - c(1 + θ²)/(θ²(θ² + c)), if θ⁴ > c.
     """
 
-    @pytest.mark.slow
     @pytest.mark.parametrize(("n", "p"), [(500, 400), (200, 500)])
     @pytest.mark.parametrize("strength", [1.05, 1.5, 4.0])
     def test_eigenvalue_and_alignment(self, n: int, p: int, strength: float) -> None:
@@ -291,7 +291,6 @@ class TestIsolated:
         np.testing.assert_allclose(spectrum.isolated, [expected], rtol=1e-10)
         np.testing.assert_allclose(spectrum.alignment, [[projection]], rtol=1e-8)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("strength", [0.5, 0.95])
     def test_below_the_transition_nothing_stands_out(self, strength: float) -> None:
         n, p = 500, 400
@@ -310,7 +309,6 @@ class TestIsolated:
         expected = 1 - ratio * (1 + theta2) / (theta2 * (theta2 + ratio))
         np.testing.assert_allclose(spectrum.alignment.sum(axis=1), np.full(3, expected), rtol=1e-6)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["tanh", "relu"])
     @pytest.mark.parametrize("kernel", ["ck", "ntk"])
     def test_against_the_sampled_equivalent(self, name: str, kernel: str) -> None:
@@ -329,22 +327,11 @@ class TestIsolated:
         np.testing.assert_allclose(np.mean(exact, axis=0), spectrum.isolated, rtol=0.04)
         assert np.mean(shares) == pytest.approx(spectrum.alignment.sum(), rel=0.03)
 
-    @pytest.mark.slow
-    def test_with_covariances_that_do_not_commute(self) -> None:
-        n, p = 80, 40
-        means = np.random.default_rng(4).standard_normal((2, p))
-        gmm = GaussianMixture(means, [random_covariance(p, 5), 0.5 * random_covariance(p, 6)])
-        spectrum = limiting_density(GRAM, gmm, n)
-        samples = [gmm.sample(n, seed)[0] for seed in range(20)]
-        tops = np.array([np.linalg.eigvalsh(X.T @ X)[-len(spectrum.isolated) :] for X in samples])
-        np.testing.assert_allclose(tops.mean(axis=0), spectrum.isolated, rtol=0.08)
-
 
 @pytest.mark.slow
 class TestPrediction:
     """The exact kernels of DEQs on the papers' mixture, whose eigenvalues no formula here has seen."""
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["tanh", "relu"])
     def test_refined_eigenvalues(self, name: str) -> None:
         n = 500
@@ -356,7 +343,6 @@ class TestPrediction:
         assert kolmogorov(spectrum.quantiles(), exact) < 0.04
         np.testing.assert_allclose(spectrum.isolated[-2:], exact[-2:], rtol=0.06)
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("kernel", ["ck", "ntk"])
     @pytest.mark.parametrize("name", ["cos", "abs"])
     def test_refined_eigenvalues_without_a_linear_part(self, name: str, kernel: str) -> None:
@@ -372,7 +358,6 @@ class TestPrediction:
         np.testing.assert_allclose(refined.isolated[-1], exact[-1], rtol=0.06)
         assert sum(refined.counts) + len(refined.isolated) == 500
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["cos", "abs"])
     def test_refined_eigenvalues_without_a_linear_part_on_a_sphere(self, name: str) -> None:
         """All norms are one: what is left of the spread is the semicircle of c_ij²."""
@@ -390,51 +375,31 @@ class TestPrediction:
             limiting_density(model, UnitSphere(100), 80, form="refined")
 
 
-class TestQuantiles:
-    def test_invert_the_distribution_function(self) -> None:
-        spectrum = limiting_density(GRAM, one_class(300), 200)
-        np.testing.assert_allclose(
-            spectrum.cdf(spectrum.quantiles()), (np.arange(200) + 0.5) / 200, atol=1e-6
-        )
-
-    @pytest.mark.slow
-    def test_shapes_and_words(self) -> None:
-        spectrum = limiting_density(GRAM, GaussianMixture.paper(400), 500)
-        grid = np.linspace(0, 5, 6).reshape(2, 3)
-        assert spectrum.cdf(grid).shape == spectrum.density_at(grid).shape == (2, 3)
-        words = spectrum.describe()
-        assert "500 samples in 400 dimensions" in words
-        assert "isolated eigenvalue at" in words
-        with pytest.raises(ValueError, match="read-only"):
-            spectrum.grid[0] = 0.0
+def test_quantiles_invert_the_distribution_function() -> None:
+    spectrum = limiting_density(GRAM, one_class(300), 200)
+    np.testing.assert_allclose(spectrum.cdf(spectrum.quantiles()), (np.arange(200) + 0.5) / 200, atol=1e-6)
+    grid = np.linspace(0, 5, 6).reshape(2, 3)
+    assert spectrum.cdf(grid).shape == spectrum.density_at(grid).shape == (2, 3)
+    with pytest.raises(InputError, match="number"):
+        spectrum.quantiles(0)
+    with pytest.raises(ValueError, match="read-only"):
+        spectrum.grid[0] = 0.0
 
 
-class TestBadInput:
-    def test_without_variance(self) -> None:
-        with pytest.raises(InputError, match="All covariances are zero"):
-            limiting_density(GRAM, GaussianMixture(np.ones((2, 10)), 0.0), 20)
+GMM = GaussianMixture.paper(50)
+BAD = {
+    "no variance": ((GRAM, GaussianMixture(np.ones((2, 10)), 0.0), 20), {}, "All covariances are zero"),
+    "a class without samples": ((GRAM, GMM, 1), {}, "gets none of n = 1 samples"),
+    **{f"n = {n}": ((GRAM, GMM, n), {}, "whole number") for n in (0, -3, 2.5, True)},
+    "form": ((GRAM, GMM, 40), {"form": "exact"}, "form='exact' is not known"),
+    "kernel": ((GRAM, GMM, 40, "cntk"), {}, "kernel='cntk' is not known"),
+    "points": ((GRAM, GMM, 40), {"points": 2}, "points"),
+    "not centred": ((DEQ("relu", 0.2), GMM, 40), {}, "centred"),
+    "no mixture": ((GRAM, np.eye(3), 40), {}, "must be a GaussianMixture"),
+}
 
-    def test_class_without_samples(self) -> None:
-        with pytest.raises(InputError, match="gets none of n = 1 samples"):
-            limiting_density(GRAM, GaussianMixture.paper(50), 1)
 
-    @pytest.mark.parametrize("n", [0, -3, 2.5, True])
-    def test_number_of_samples(self, n: int) -> None:
-        with pytest.raises(InputError, match="whole number"):
-            limiting_density(GRAM, GaussianMixture.paper(50), n)
-
-    @pytest.mark.slow
-    def test_words(self) -> None:
-        gmm = GaussianMixture.paper(50)
-        with pytest.raises(InputError, match="form='exact' is not known"):
-            limiting_density(GRAM, gmm, 40, form="exact")
-        with pytest.raises(InputError, match="kernel='cntk' is not known"):
-            limiting_density(GRAM, gmm, 40, "cntk")
-        with pytest.raises(InputError, match="points"):
-            limiting_density(GRAM, gmm, 40, points=2)
-        with pytest.raises(InputError, match="centred"):
-            limiting_density(DEQ("relu", 0.2), gmm, 40)
-        with pytest.raises(InputError, match="must be a GaussianMixture"):
-            limiting_density(GRAM, np.eye(3), 40)  # type: ignore[arg-type]
-        with pytest.raises(InputError, match="number"):
-            limiting_density(GRAM, gmm, 40).quantiles(0)
+@pytest.mark.parametrize(("arguments", "options", "message"), BAD.values(), ids=list(BAD))
+def test_bad_input_is_named(arguments: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        limiting_density(*arguments, **options)

@@ -105,21 +105,6 @@ def drawn_process(sigma_a2, n=60, p=6):
 
 
 @pytest.mark.slow
-def test_the_gradient_of_the_marginal_likelihood():
-    X, y = drawn_process(0.5)
-    kernel = ConstantKernel(2.0) * DEQKernel("tanh", 0.3, kernel="ntk") + WhiteKernel(1e-2)
-    process = GaussianProcessRegressor(kernel, optimizer=None).fit(X, y)
-    theta = process.kernel_.theta
-    _, gradient = process.log_marginal_likelihood(theta, eval_gradient=True)
-    step = np.finfo(float).eps ** (1 / 3)
-    expected = [
-        (process.log_marginal_likelihood(theta + d) - process.log_marginal_likelihood(theta - d)) / (2 * step)
-        for d in step * np.eye(len(theta))
-    ]
-    assert_close(gradient, expected, Oracle.FINITE_DIFFERENCE)
-
-
-@pytest.mark.slow
 def test_the_optimiser_of_scikit_learn_finds_a_stationary_point_inside_the_bounds():
     X, y = drawn_process(0.5)
     kernel = ConstantKernel(1.0, (1e-2, 1e3)) * DEQKernel("tanh", 0.05) + WhiteKernel(1e-2, "fixed")

@@ -66,15 +66,6 @@ def test_the_mean_of_a_gaussian_process_is_the_same_function(kernel):
     assert_close(model.predict(new), process.predict(new), Oracle.QUADRATURE)
 
 
-def test_weights_are_repetitions():
-    X, y = data(n=12)
-    weights = np.array([0, 1, 2, 3] * 3)
-    weighted = DEQKernelRidge(alpha=0.2).fit(X, y, sample_weight=weights)
-    repeated = DEQKernelRidge(alpha=0.2).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights, axis=0))
-    assert_close(weighted.predict(X), repeated.predict(X), Oracle.QUADRATURE)
-    assert np.all(weighted.dual_coef_[weights == 0] == 0.0)
-
-
 def test_predictions_do_not_depend_on_the_blocks(monkeypatch):
     X, y = data()
     model = DEQKernelRidge().fit(X, y)

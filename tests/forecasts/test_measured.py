@@ -150,16 +150,8 @@ def test_bad_cells_are_refused_in_words():
 
 def test_the_command(tmp_path: Path):
     np.save(tmp_path / "X.npy", np.random.default_rng(0).standard_normal((30, 6)))
-    arguments = [
-        "forecast",
-        str(tmp_path / "X.npy"),
-        "--activation",
-        "relu",
-        "--sigma-a2",
-        "0.5",
-        "--width",
-        "256",
-    ]
+    options = "--activation relu --sigma-a2 0.5 --width 256"
+    arguments = ["forecast", str(tmp_path / "X.npy"), *options.split()]
     shown = RUN.invoke(app, [*arguments, "--figure", str(tmp_path / "f.png")])
     assert shown.exit_code == 0, shown.output
     assert "All samples settle. Slowest rate 0.5." in " ".join(shown.output.split())
@@ -167,19 +159,8 @@ def test_the_command(tmp_path: Path):
     told = json.loads(RUN.invoke(app, [*arguments, "--json"]).output)
     assert told["rate"] == pytest.approx([0.5] * 30)
     assert told["probability"] == [1.0] * 30
-    beyond = [
-        "forecast",
-        "digits",
-        "--n",
-        "5",
-        "--activation",
-        "tanh",
-        "--sigma-a2",
-        "9",
-        "--sigma-b2",
-        "0.1",
-    ]
-    assert RUN.invoke(app, beyond).exit_code == 3
+    beyond = "forecast digits --n 5 --activation tanh --sigma-a2 9 --sigma-b2 0.1"
+    assert RUN.invoke(app, beyond.split()).exit_code == 3
     weights = DEQNet(nsd.DEQ("tanh", 0.4), 6, 40, 2, seed=0).plain_weights()
     np.savez(
         tmp_path / "deq.npz", W=weights.recurrent, U=weights.inputs, b=weights.bias, readout=weights.readout

@@ -10,7 +10,7 @@ import pytest
 from oracles import ALL, Dual, Reference
 from tolerances import Oracle, assert_close, tolerance
 
-from notsodeep.gaussian import Activation, activation, moments
+from notsodeep.gaussian import Activation, activation
 from notsodeep.gaussian.bivariate import dual
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
@@ -69,24 +69,6 @@ def test_dual_of_parallel_vectors_of_any_length(phi: Reference, sign: float) -> 
     size = sizes(phi, q1, q2)
     assert abs(value[0] - end.value) <= RELATIVE * size[0] + abs(end.value - nudged.value)
     assert abs(slope[0] - end.slope) <= RELATIVE * size[1] + abs(end.slope - nudged.slope)
-
-
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_at_correlation_one_the_moments(phi: Reference) -> None:
-    q = np.array([1e-6, 1.0, 1e4])
-    value, slope = dual(made(phi), q, q, q)
-    np.testing.assert_allclose(value, moments.second_moment(made(phi), q), rtol=RELATIVE)
-    np.testing.assert_allclose(slope, moments.derivative_second_moment(made(phi), q), rtol=RELATIVE)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_the_slope_is_the_derivative_in_c(phi: Reference) -> None:
-    """Price's theorem, by differences of F itself."""
-    q1, q2, c = 0.8, 2.0, np.array([-0.9, 0.1, 0.6])
-    ones = np.ones(3)
-    difference = oracles.central_difference(lambda t: dual(made(phi), q1 * ones, q2 * ones, t)[0], c)
-    assert_close(dual(made(phi), q1 * ones, q2 * ones, c)[1], difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
 
 
 @pytest.mark.slow

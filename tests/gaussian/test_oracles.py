@@ -96,19 +96,6 @@ def test_brute_force_equals_nested_mpmath(
     assert brute.slope == pytest.approx(slope, rel=1e-14)
 
 
-def test_the_pair_solver_finds_the_fixed_point_of_relu() -> None:
-    """relu at sigma_a2 = 0.2: S(q) = q/2 gives q = drive/0.9; plain iteration gives Lambda_12."""
-    phi, sigma_a2 = oracles.reference("relu"), 0.2
-    drives, drive = (0.8, 3.2), 0.9
-    now, q = 0.0, [one / 0.9 for one in drives]
-    for _ in range(200):
-        now = sigma_a2 * oracles.closed_dual(phi, q[0], q[1], now / math.sqrt(q[0] * q[1])).value + drive
-    pair = oracles.brute_pair(phi, sigma_a2, drives, drive)
-    assert pair.preactivation == pytest.approx(now, rel=1e-14)
-    expected = pair.feature + pair.slope * now / (1 - sigma_a2 * pair.slope)
-    assert pair.network == pytest.approx(expected, rel=1e-14)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("label", ["relu", "hard_tanh", "piecewise_linear", "erf", "sin"])
 def test_the_precise_pair_solver_equals_the_brute_one(label: str) -> None:

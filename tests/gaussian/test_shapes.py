@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -16,11 +15,9 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.gaussian import Activation, activation, moments
-from notsodeep.gaussian.activations import BUILDERS, default_parameters
+from notsodeep.gaussian.activations import BUILDERS
 from notsodeep.gaussian.bivariate import dual
 from notsodeep.gaussian.shapes import Shape
-
-SOURCE = Path(nsd.__file__).parent
 
 
 @dataclass(frozen=True)
@@ -89,14 +86,6 @@ def test_a_class_of_ones_own_has_a_network() -> None:
     assert all(torch.isfinite(parameter.grad).all() for parameter in net.parameters())
 
 
-def test_a_shape_without_values_says_what_is_missing() -> None:
-    class Empty(Shape):
-        pass
-
-    with pytest.raises(NotImplementedError, match="Empty does not define evaluate"):
-        Empty()(np.zeros(1))
-
-
 # --- by name ----------------------------------------------------------------------------------------------------------
 
 
@@ -114,23 +103,3 @@ def test_name_and_parameters_make_it_again(name: str) -> None:
     assert again == made
     assert str(again) == str(made)
     assert hash(again) == hash(made)
-
-
-def test_parameters_that_are_stated() -> None:
-    assert activation("leaky_relu").parameters == (("a", 1.0), ("b", 0.1))
-    assert activation("elu").parameters == ()
-    assert activation("elu", alpha=2.0).parameters == (("alpha", 2.0),)
-    assert activation("piecewise_linear", knots=[0], slopes=[0, 1]).parameters == (
-        ("knots", (0.0,)), ("slopes", (0.0, 1.0)),
-    )  # fmt: skip
-    assert activation("formula", expression="x  *x").parameters == (("expression", "x * x"),)
-    assert default_parameters("hard_tanh") == {"a": 1.0, "c": 1.0}
-
-
-def test_a_callable_with_the_name_of_a_built_in_one_is_written_as_it_is() -> None:
-    def sigmoid(x: np.ndarray) -> np.ndarray:
-        return x / (1.0 + x**2)
-
-    assert str(nsd.custom_activation(sigmoid)) == "sigmoid"
-    assert str(activation("sigmoid")) == "sigmoid"
-    assert str(activation("sigmoid").scaled(2.0, gain=3.0).shifted(-1.0)) == "2·sigmoid∘(3·x) - 1"

@@ -280,29 +280,6 @@ def test_every_pair_is_computed_once(n: int) -> None:
     assert info.fallback_pairs == n * (n - 1) // 2
 
 
-@pytest.mark.slow
-def test_custom_activation_in_a_deq() -> None:
-    """A callable equal to a built-in gives its kernel, kinks declared."""
-    X = wild_rows(3.0)[[0, 1, 2, 3, 4, 6]]
-    for callable_, kinks, name in ((np.tanh, (), "tanh"), (lambda x: np.maximum(x, 0.0), (0.0,), "relu")):
-        custom = nsd.DEQ(nsd.custom_activation(callable_, kinks=kinks), 0.3)
-        error = relative_error(nsd.tangent_kernel(custom, X), nsd.tangent_kernel(nsd.DEQ(name, 0.3), X))
-        assert error <= tolerance(Oracle.CUSTOM_CALLABLE).rtol
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("label", ["tanh", "relu", "hard_tanh", "cos"])
-def test_the_evidence_is_true(label: str) -> None:
-    """The bound that comes with the kernel holds, and says something."""
-    phi, sigma_a2, X = oracles.reference(label), 0.3, wild_rows(10.0)[:5]
-    expected = oracles.brute_kernels(phi, sigma_a2, 1 - sigma_a2, 0.0, oracles.exact_gram(X))["feature"]
-    kernel, info = nsd.conjugate_kernel(nsd.DEQ(made(phi), sigma_a2), X, return_info=True)
-    assert relative_error(kernel, expected) <= info.error_bound <= RELATIVE
-    assert 0 <= info.residual <= RELATIVE
-    assert info.iterations >= 0
-    assert int(info.iterations) == info.iterations
-
-
 def test_centring_takes_the_mean_away() -> None:
     """At inputs of norm tau0 the centred activation has mean zero, with q solved together with the shift."""
     tau0, sigma_a2 = 1.3, 0.4

@@ -118,27 +118,22 @@ def test_bad_second_rows_are_refused_by_their_name(function: Callable[..., np.nd
         function(MODEL, X, BAD_ROWS[case][0])
 
 
-def test_features_must_agree() -> None:
-    with pytest.raises(InputError, match=r"(4.*5|5.*4)"):
-        nsd.conjugate_kernel(MODEL, X, X[:, :4])
-
-
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_unknown_readings_are_answered_with_the_known_ones(function: Callable[..., np.ndarray]) -> None:
-    with pytest.raises(InputError, match="preactivations"):
-        function(MODEL, X, of="preactivation")
-
-
-@pytest.mark.parametrize("depth", [0, -1, 2.5, math.nan])
-def test_impossible_depths_are_refused(depth: float) -> None:
-    with pytest.raises(InputError, match="depth"):
-        nsd.conjugate_kernel(MODEL, X, depth=depth)
-
-
-@pytest.mark.parametrize("model", ["tanh", None, nsd.activation("tanh")])
-def test_something_else_is_not_a_model(model: object) -> None:
-    with pytest.raises(InputError, match="DEQ"):
-        nsd.conjugate_kernel(model, X)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"Y": X[:, :4]}, r"(4.*5|5.*4)"),
+        ({"of": "preactivation"}, "preactivations"),
+        *(({"depth": depth}, "depth") for depth in (0, -1, 2.5, math.nan)),
+        *(({"model": model}, "DEQ") for model in ("tanh", None, nsd.activation("tanh"))),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused(
+    function: Callable[..., np.ndarray], change: dict[str, object], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        function(**{"model": MODEL, "X": X, **change})
 
 
 @pytest.mark.parametrize(

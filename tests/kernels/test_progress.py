@@ -18,6 +18,20 @@ X = np.random.default_rng(0).standard_normal((600, 10)) / np.sqrt(10)
 FUNCTIONS = (nsd.conjugate_kernel, nsd.tangent_kernel)
 
 
+@pytest.fixture
+def titles(monkeypatch) -> list[str]:
+    """Titles of the bars that are shown."""
+    shown: list[str] = []
+
+    @contextmanager
+    def bar(title: str) -> Iterator[progress.Report]:
+        shown.append(title)
+        yield progress.silent
+
+    monkeypatch.setattr(progress, "progress_bar", bar)
+    return shown
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("compute", [*FUNCTIONS, kernels.both_kernels])
 def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatch) -> None:
@@ -45,15 +59,7 @@ def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatc
         lambda: kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2),
     ],
 )
-def test_true_is_a_bar_everywhere(compute: Callable[[], Any], monkeypatch) -> None:
-    titles: list[str] = []
-
-    @contextmanager
-    def bar(title: str) -> Iterator[progress.Report]:
-        titles.append(title)
-        yield progress.silent
-
-    monkeypatch.setattr(progress, "progress_bar", bar)
+def test_true_is_a_bar_everywhere(compute: Callable[[], Any], titles: list[str]) -> None:
     compute()
     assert titles
 
@@ -68,15 +74,7 @@ def test_each_random_network_is_told() -> None:
     assert seen == [(1, 2, "1 of 2"), (2, 2, "2 of 2")]
 
 
-def test_the_bar_of_blocks_and_sweeps(tmp_path, monkeypatch) -> None:
-    titles: list[str] = []
-
-    @contextmanager
-    def bar(title: str) -> Iterator[progress.Report]:
-        titles.append(title)
-        yield progress.silent
-
-    monkeypatch.setattr(progress, "progress_bar", bar)
+def test_the_bar_of_blocks_and_sweeps(tmp_path, titles: list[str]) -> None:
     nsd.conjugate_kernel(DEQ, X, out=tmp_path / "G.zarr", progress=True)
     operator = nsd.KernelOperator.of(DEQ, X, out=tmp_path / "G.zarr", progress=True)
     assert titles == ["kernel", "kernel"]

@@ -15,7 +15,6 @@ from tolerances import Oracle, tolerance
 import notsodeep as nsd
 from notsodeep.duals import dual as engine
 from notsodeep.gaussian.bivariate import dual
-from notsodeep.gaussian.dual_grid import dual_grid
 from notsodeep.models.tiling import announce_compilation
 
 RELATIVE = tolerance(Oracle.QUADRATURE).rtol
@@ -71,66 +70,6 @@ def test_unscaled_tables_need_no_quadrature(label: str, name: str) -> None:
         np.testing.assert_array_equal(kernel, kernel.T)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("label", ["tanh", "hard_tanh", "gelu"])
-def test_breast_cancer_is_exact(label: str) -> None:
-    X = datasets.load_breast_cancer().data
-    assert max(errors(oracles.reference(label), 0.5, X, [0, 17, 400])) <= RELATIVE
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9, 1e-12])
-def test_near_duplicates_of_a_kinked_activation(gap: float) -> None:
-    """hard_tanh at norm 1 with rows that nearly coincide, against 34 digits."""
-    generator, phi = np.random.default_rng(5), oracles.reference("hard_tanh")
-    X = generator.normal(size=8) / np.sqrt(8) + np.sqrt(gap) * generator.normal(size=(12, 8)) / np.sqrt(8)
-    kernel, info = nsd.tangent_kernel(nsd.DEQ(made(phi), 0.2), X, return_info=True)
-    assert "quadrature" not in info.methods
-    for i, j in ((0, 1), (4, 9)):
-        exact = oracles.mp_pair(phi, 0.2, (0.8, 0.0), X[[i, j]]).network
-        assert abs(kernel[i, j] - exact) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])
-
-
-@pytest.mark.slow
-def test_a_row_without_signal_under_an_activation_that_does_not_vanish() -> None:
-    """φ(0) ≠ 0: F = φ(0) E[φ(v)], whatever the table says."""
-    X = rows_of(30.0)
-    X[5] = 0.0
-    phi = nsd.activation("softplus")
-    ck, ntk = nsd.kernels.both_kernels(nsd.Explicit([phi]), X)[:2]
-    value, slope = dual(phi, 0.0, np.sum(X[3] ** 2), 0.0)
-    assert ck[5, 3] == pytest.approx(value, rel=RELATIVE)
-    assert ntk[5, 3] == pytest.approx(value, rel=RELATIVE)
-    assert slope > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("labels", [("tanh", "relu"), ("gelu", "hard_tanh"), ("softsign",)])
-def test_explicit_networks_on_raw_rows(labels: tuple[str, ...]) -> None:
-    layers, X = [oracles.reference(label) for label in labels], rows_of(50.0)
-    model = nsd.Explicit([made(phi) for phi in layers])
-    ck, ntk = nsd.kernels.both_kernels(model, X)[:2]
-    gram = oracles.exact_gram(X)
-    for i, j in ((0, 3), (0, 13), (4, 8)):
-        expected = oracles.brute_layers(layers, (gram[i, i], gram[j, j]), gram[i, j])
-        for kernel, value in zip((ck, ntk), expected, strict=True):
-            assert abs(kernel[i, j] - value) <= RELATIVE * np.sqrt(kernel[i, i] * kernel[j, j])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("label", ["tanh", "gelu", "hard_tanh", "erf"])
-def test_blocks_and_depths_agree(label: str) -> None:
-    """Rectangular kernels are blocks of the square one; a deep unrolled DEQ is the DEQ; all readings."""
-    X, model = rows_of(20.0), nsd.DEQ(made(oracles.reference(label)), 0.2, bias2=0.1)
-    for of in ("network", "paper", "preactivations"):
-        whole = nsd.tangent_kernel(model, X, of=of)
-        size = np.sqrt(np.outer(np.diag(whole), np.diag(whole)))
-        part = nsd.tangent_kernel(model, X[:9], X[9:], of=of)
-        assert np.max(np.abs(part - whole[:9, 9:]) / size[:9, 9:]) <= RELATIVE
-        deep = nsd.tangent_kernel(model, X, of=of, depth=24)
-        assert np.max(np.abs(deep - whole) / size) <= RELATIVE
-
-
 @pytest.mark.parametrize("label", ["swish", "softsign"])
 @pytest.mark.parametrize("columns", [(2.0, 5.0), (8.0, 11.0)])
 def test_the_stated_error_of_a_table_holds_between_its_nodes(
@@ -151,19 +90,6 @@ def test_the_stated_error_of_a_table_holds_between_its_nodes(
     for found, truth, name in ((value, exact[0], "energy"), (slope, exact[1], "steep")):
         own = np.sqrt(getattr(left, name)[0, i] * getattr(right, name)[0, j])
         assert np.max(np.abs(found[0, i, j] - truth) / own) <= evidence.error
-
-
-@pytest.mark.parametrize("label", ["tanh", "gelu", "elu", "softsign"])
-def test_values_on_a_grid_are_those_of_the_pairs(label: str) -> None:
-    phi = oracles.reference(label)
-    q, angles = np.array([0.3, 40.0, 2e4]), np.array([1e-3, 0.2, 1.4, 2.9])
-    value, slope = dual_grid(made(phi).shape, q, q, angles)
-    for k, angle in enumerate(angles):
-        for i, j in ((0, 1), (1, 1), (1, 2)):
-            exact = oracles.exact_dual(phi, q[i], q[j], float(np.cos(angle)))
-            scale = made(phi).amplitude ** 2
-            assert scale * value[k, i, j] == pytest.approx(exact[0], rel=1e-9, abs=1e-11)
-            assert scale * slope[k, i, j] == pytest.approx(exact[1], rel=1e-7, abs=1e-11)
 
 
 @pytest.mark.slow

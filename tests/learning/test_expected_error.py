@@ -58,17 +58,6 @@ def test_error_against_simulation(n, width, ridge):
     assert_within_noise(error(TARGET, n, ridge, 0.09, width), draws, bias=0.02)
 
 
-@pytest.mark.parametrize("width", [None, 40, 900])
-@pytest.mark.parametrize(("n", "ridge"), [(60, 0.3), (200, 1e-2)])
-def test_noise_is_amplified_by_the_slope_of_the_effective_ridge(n, ridge, width):
-    """Of a target that is noise alone the error is noise · n · (1 - df₂/m) · dν/dλ, by implicit differentiation."""
-    kappa, step = effective_ridge(n, ridge, width), 1e-4 * ridge
-    above, below = (effective_ridge(n, ridge + side, width) for side in (step, -step))
-    share = 0.0 if width is None else np.sum((EIGENVALUES / (EIGENVALUES + kappa)) ** 2) / width
-    expected = 0.7 * n * (1.0 - share) * (above - below) / (2.0 * step)
-    assert error(np.zeros(300), n, ridge, 0.7, width) == pytest.approx(expected, rel=1e-6)
-
-
 @pytest.mark.parametrize("width", [40, 150, 900])
 @pytest.mark.parametrize(("n", "ridge"), [(60, 0.3), (200, 1e-2)])
 def test_every_direction_has_the_error_that_the_literature_has(n, ridge, width):

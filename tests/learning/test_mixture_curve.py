@@ -221,12 +221,6 @@ def test_chance_without_any_spread():
     assert chance_of_largest(np.array([0.2, 0.1, 0.0]), np.zeros((3, 3)), 1) == 0.0
 
 
-def test_curve_in_words():
-    curve = learning_curve(nsd.DEQ("tanh", 0.2), two_classes(50), [50, 100])
-    assert "n = 100" in str(curve)
-    assert repr(curve).startswith("LearningCurve(n=[50, 100]")
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 import pytest
-import torch
+from conv_oracles import erf_pairs
 from scipy import sparse
-from tolerances import Oracle, assert_close, assert_within_noise
+from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.fingerprint import fingerprint
@@ -22,11 +22,6 @@ GRAPH = normalised_adjacency(EDGES + EDGES.T)
 FEATURES = RNG.standard_normal((7, 3)) / math.sqrt(3)
 
 
-def erf_dual(q: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    inside = (1 + 2 * q[:, None]) * (1 + 2 * q)
-    return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("matrix", [GRAPH, 0.4 * RNG.standard_normal((7, 7))], ids=["graph", "any matrix"])
 def test_kernels_follow_the_recursion(matrix: np.ndarray) -> None:
@@ -35,8 +30,8 @@ def test_kernels_follow_the_recursion(matrix: np.ndarray) -> None:
     forcing = 0.7 * matrix @ FEATURES @ FEATURES.T @ matrix.T + 0.1
     covariance = forcing
     for _ in range(80):
-        covariance = 0.4 * matrix @ erf_dual(np.diag(covariance), covariance)[0] @ matrix.T + forcing
-    value, slope = erf_dual(np.diag(covariance), covariance)
+        covariance = 0.4 * matrix @ erf_pairs(covariance)[0] @ matrix.T + forcing
+    value, slope = erf_pairs(covariance)
     tangent = value.copy()
     for i, j in np.ndindex(7, 7):
         seed = np.zeros((7, 7))
@@ -71,60 +66,6 @@ def test_names_of_nodes_do_not_matter() -> None:
         assert np.linalg.eigvalsh(kernel)[0] > -1e-12
         moved = nsd.tangent_kernel(nsd.GraphDEQ(GRAPH[np.ix_(order, order)], name, 0.5), FEATURES[order])
         assert_close(moved, kernel[np.ix_(order, order)], Oracle.QUADRATURE)
-
-
-def random_kernels(model: nsd.GraphDEQ, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """CK and NTK of one random network over all of its weights, through the iterated equilibrium."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
-
-    S, X = torch.as_tensor(np.array(model.propagation)), torch.as_tensor(FEATURES)
-    weights = normal(width, width), normal(X.shape[1], width), normal(width), normal(width)
-    recurrent, entry, bias, head = weights
-    u = torch.zeros(len(X), width, dtype=torch.float64)
-    for _ in range(24):
-        inner = (
-            math.sqrt(model.sigma_a2 / width) * torch.erf(u) @ recurrent
-            + math.sqrt(model.sigma_b2) * X @ entry
-        )
-        u = S @ inner + math.sqrt(model.bias2) * bias
-    z = torch.erf(u) / math.sqrt(width)
-    rows = []
-    for value in z @ head:
-        gradient = torch.autograd.grad(value, weights, retain_graph=True)
-        rows.append(torch.cat([part.reshape(-1) for part in gradient]))
-    gradients, features = torch.stack(rows), z.detach()
-    return (features @ features.T).numpy(), (gradients @ gradients.T).numpy()
-
-
-@pytest.mark.slow
-def test_random_networks_of_many_neurons() -> None:
-    model = nsd.GraphDEQ(GRAPH, "erf", 0.4, bias2=0.1)
-    draws = [random_kernels(model, 200, seed) for seed in range(24)]
-    for number, kernel in enumerate(nsd.both_kernels(model, FEATURES)):
-        assert_within_noise(kernel, [draw[number] for draw in draws], bias=0.02)
-
-
-def test_the_graph_tells_blocks_apart() -> None:
-    """A stochastic block model whose features say little: 30 of 200 labels, ridge, both kernels."""
-    rng = np.random.default_rng(3)
-    labels = np.repeat([-1.0, 1.0], 100)
-    odds = np.where(np.equal.outer(labels, labels), 0.10, 0.03)
-    edges = np.triu(rng.random(odds.shape) < odds, 1).astype(float)
-    features = (0.6 * labels[:, None] / math.sqrt(20) + rng.standard_normal((200, 20))) / math.sqrt(20)
-    seen = rng.permutation(200)[:30]
-    hidden = np.setdiff1d(np.arange(200), seen)
-
-    def accuracy(kernel: np.ndarray) -> float:
-        kernel = kernel / np.diag(kernel).mean()
-        dual = np.linalg.solve(kernel[np.ix_(seen, seen)] + 0.1 * np.eye(30), labels[seen])
-        return float(np.mean(np.sign(kernel[np.ix_(hidden, seen)] @ dual) == labels[hidden]))
-
-    graph = nsd.GraphDEQ(normalised_adjacency(edges + edges.T), "relu", 0.9)
-    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
-        assert accuracy(kernel(graph, features)) > accuracy(kernel(nsd.DEQ("relu", 0.9), features)) + 0.1
 
 
 def test_normalised_adjacency() -> None:

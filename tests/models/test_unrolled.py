@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles import brute_depth, reference
+from conv_oracles import erf_pairs
 from tolerances import Oracle, assert_close, assert_within_noise
 
 import notsodeep as nsd
@@ -24,22 +24,6 @@ GRAPH = normalised_adjacency(EDGES + EDGES.T)
 ROWS = GENERATOR.standard_normal((5, 3)) / math.sqrt(3)
 SEQUENCES = GENERATOR.standard_normal((4, 1, 5))
 VARIANCES = (0.6, 0.5, 0.1)  # σ_a², σ_b², bias2
-
-
-def erf_dual(q: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """F and F' of erf for all pairs, variances on the diagonal."""
-    inside = (1 + 2 * q[:, None]) * (1 + 2 * q)
-    return 2 / np.pi * np.arcsin(2 * c / np.sqrt(inside)), 4 / np.pi / np.sqrt(inside - 4 * c**2)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 4])
-def test_rows_against_the_recursion_of_one_pair(steps: int) -> None:
-    phi, (feedback, entry, bias) = reference("tanh"), VARIANCES
-    gram = entry * ROWS @ ROWS.T + bias
-    found = nsd.both_kernels(nsd.DEQ("tanh", *VARIANCES).unrolled(steps), ROWS[:2])
-    expected = brute_depth(phi, feedback, (gram[0, 0], gram[1, 1]), gram[0, 1], steps)
-    for kernel, value in zip(found, expected, strict=True):
-        assert_close(kernel[0, 1], value, Oracle.QUADRATURE)
 
 
 def mixing_matrix(kind: str) -> np.ndarray:
@@ -64,8 +48,8 @@ def recursion(kind: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
 
     def dual(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if covariance.ndim == 2:
-            return erf_dual(np.diag(covariance), covariance)
-        pairs = [erf_dual(np.diag(one), one) for one in covariance]
+            return erf_pairs(covariance)
+        pairs = [erf_pairs(one) for one in covariance]
         return np.array([value for value, _ in pairs]), np.array([slope for _, slope in pairs])
 
     forcing = entry * mix(product) + bias

@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+import oracles
 import pytest
 import torch
 from tolerances import Oracle, assert_close, tolerance
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import BUILDERS, Activation, activation, custom_activation
+from notsodeep.gaussian.formula import FUNCTIONS
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
 from notsodeep.nets.torch_activation import TorchActivation
@@ -174,17 +176,16 @@ def test_the_lipschitz_constant_sees_two_very_different_lengths() -> None:
 
 
 @pytest.mark.parametrize(
-    "centre",
-    [3.5137, -0.0173],
+    ("f", "steepest"),
+    [
+        (lambda x: x + np.tanh(3000.0 * (x - 3.5137)) / 3000.0, 2.0),
+        (lambda x: x + np.tanh(3000.0 * (x + 0.0173)) / 3000.0, 2.0),
+        (lambda x: np.tanh(x) + 3.0 * np.tanh(x - 55.0), 3.0),
+    ],
+    ids=["a narrow step", "one near zero", "a step far out"],
 )
-def test_the_lipschitz_constant_sees_a_narrow_step(centre: float) -> None:
-    phi = custom_activation(lambda x: x + np.tanh(3000.0 * (x - centre)) / 3000.0)
-    assert phi.lipschitz >= 2.0 * (1.0 - 1e-6)
-
-
-def test_the_lipschitz_constant_sees_a_step_far_out() -> None:
-    phi = custom_activation(lambda x: np.tanh(x) + 3.0 * np.tanh(x - 55.0))
-    assert phi.lipschitz >= 3.0 * (1.0 - 1e-6)
+def test_the_lipschitz_constant_sees_steps(f, steepest: float) -> None:
+    assert custom_activation(f).lipschitz >= steepest * (1.0 - 1e-6)
 
 
 @pytest.mark.parametrize("name", ["custom", "custom with slope", "custom with kink", "gelu", "hard_tanh"])
@@ -212,6 +213,8 @@ def _warnings_of(make) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         make()
+    # Every warning points to the line outside of the package.
+    assert {one.filename for one in caught} <= {__file__}
     return [str(one.message) for one in caught]
 
 
@@ -258,14 +261,6 @@ def test_a_function_of_arrays_goes_through_numpy_and_says_so_once() -> None:
     assert "custom_activation(f, torch=...)" in said
 
 
-def test_the_warning_points_to_the_line_outside_of_the_package() -> None:
-    phi = custom_activation(_bent, kinks=[0.5])
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        DEQNet(DEQ(phi, 0.1), 2, 8, 1)
-    assert [one.filename for one in caught] == [__file__]
-
-
 @pytest.mark.parametrize(
     "x", [torch.zeros(3), torch.nn.Parameter(torch.zeros(3))], ids=["tensor", "parameter"]
 )
@@ -273,3 +268,41 @@ def test_an_activation_does_not_take_a_tensor_for_an_array(x: torch.Tensor) -> N
     for call in (activation("tanh"), activation("tanh").derivative):
         with pytest.raises(InputError, match="TorchActivation"):
             call(x)
+
+
+# --- formulas --------------------------------------------------------------------------------------------------------
+
+
+# log, log1p and sqrt are not defined everywhere.
+INNER = {"log": "1 + x**2", "log1p": "x**2", "sqrt": "1 + x**2"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_function_of_a_formula_has_its_slope_and_curvature(name: str) -> None:
+    phi = activation(f"{name}({INNER.get(name, 'x')}) + min(x, 0.3) * 2 - abs(x) / 3 + x**0")
+    torched = TorchActivation(phi)
+    x = torch.linspace(-4.0, 4.0, 81, dtype=torch.float64).add(0.0123).requires_grad_()
+    grid = x.detach().numpy()
+    (by_autograd,) = torch.autograd.grad(torched(x).sum(), x)
+    slope = torched.slope(x)
+    (curvature,) = torch.autograd.grad(slope.sum(), x)
+    assert_close(torched(x).detach().numpy(), phi(grid), Oracle.CLOSED_FORM)
+    for found in (by_autograd, slope):
+        assert_close(found.detach().numpy(), phi.derivative(grid), Oracle.CUSTOM_CALLABLE, scale=1.0)
+    difference = oracles.central_difference(phi.derivative, grid)
+    assert_close(curvature.detach().numpy(), difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tanh(2*x)", 2.0),
+        ("clip(3*x, -1, 1)", 3.0),
+        ("x**2", np.inf),
+        ("exp(x)", np.inf),
+        ("x * log1p(x**2)", np.inf),
+    ],
+)
+def test_lipschitz_constants_of_formulas(text: str, expected: float) -> None:
+    assert activation(text).lipschitz == pytest.approx(expected, rel=1e-9)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from nets_oracles import (
     as_array,
-    dense_equilibrium,
     gaussian_rows,
     theory_weight,
     unrolled,
@@ -95,31 +94,6 @@ def test_implicit_gradients_are_those_of_the_unrolled_iteration(name: str, bias2
     _assert_same(found, _by_unrolling(net, X, name), 1e-10)
     assert net.last_adjoint.converged
     assert net.last_adjoint.residuals.shape == (7,)
-
-
-@ACTIVATION
-def test_implicit_gradients_are_central_differences_of_a_dense_solve(name: str) -> None:
-    net = _net(name, 0.5, width=6)
-    X = gaussian_rows(3, 4, 1)
-    gradients = _gradients(net, X, net)
-    tensors = {"X": X, **{key: value.data for key, value in net.named_parameters()}}
-
-    def value() -> float:
-        outputs = dense_equilibrium(net, X) @ as_array(theory_weight(net, "readout")).T
-        return float(((np.tanh(outputs) - as_array(_targets(3))) ** 2).sum())
-
-    generator = torch.Generator().manual_seed(0)
-    for key, tensor in tensors.items():
-        direction = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
-        sides = []
-        for step in (1e-5, -2e-5):
-            tensor.add_(direction, alpha=step)
-            sides.append(value())
-        tensor.add_(direction, alpha=1e-5)
-        expected = (sides[0] - sides[1]) / 2e-5
-        found = float((gradients[key] * direction).sum())
-        scale = float(gradients[key].norm() * direction.norm())
-        assert_close(found, expected, Oracle.FINITE_DIFFERENCE, scale=scale)
 
 
 def test_float32_gradients_have_float32_accuracy() -> None:
@@ -272,28 +246,6 @@ def test_vmap_over_batches(train: str, blocks: int) -> None:
         assert_close(as_array(vmap(net)(X.reshape(blocks, 5, 4))), expected, Oracle.QUADRATURE)
     by_columns = vmap(net, in_dims=1, out_dims=1)(X.reshape(blocks, 5, 4).transpose(0, 1))
     assert_close(as_array(by_columns), expected.transpose(1, 0, 2), Oracle.QUADRATURE)
-
-
-@pytest.mark.parametrize("rows", [4, 120], ids=["few", "many"])
-def test_jacobians_are_those_of_the_unrolled_iteration(rows: int) -> None:
-    net, X = _net("tanh", 0.3), gaussian_rows(rows, 4, 1)
-    parameters = {key: value.detach() for key, value in net.named_parameters()}
-
-    def ours(parameters: dict[str, Tensor]) -> Tensor:
-        return functional_call(net, parameters, (X,))[:3]
-
-    def plain(parameters: dict[str, Tensor]) -> Tensor:
-        parameters = {key: net.factors[key] * value for key, value in parameters.items()}
-        root, z = sqrt(net.width), torch.zeros(3, net.width, dtype=torch.float64)
-        u = sqrt(0.8) * X[:3] @ parameters["inputs"].T + sqrt(0.3) * parameters["bias"]
-        for _ in range(120):
-            z = torch.tanh(sqrt(0.2) * z @ parameters["recurrent"].T + u) / root
-        return z @ parameters["readout"].T
-
-    found, expected = jacrev(ours)(parameters), jacrev(plain)(parameters)
-    for key, value in expected.items():
-        assert found[key].shape == (3, 2, *parameters[key].shape)
-        assert_close(as_array(found[key]), as_array(value), Oracle.QUADRATURE)
 
 
 @ACTIVATION

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tolerances import Oracle, assert_close
+from torch.func import functional_call, jacrev
 
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets import Net, compute_features, empirical_kernels, fit
@@ -85,34 +86,12 @@ def test_empirical_kernels_are_those_of_features_and_gradients(kind: Any) -> Non
     with torch.no_grad():
         features = net.features(five)
     assert_close(found.ck, features @ features.mT, Oracle.IDENTITY, dtype=np.float32)
-    gradients = _gradients(net, five)
-    expected = sum(part @ part.mT for part in gradients) / CLASSES
+    parameters = {name: value.detach() for name, value in net.named_parameters()}
+    jacobians = jacrev(lambda given: functional_call(net, given, (five,)))(parameters)
+    # In weights of variance 1.
+    flat = [jacobian.flatten(2) / net.fan_in[name] ** 0.5 for name, jacobian in jacobians.items()]
+    expected = sum(torch.einsum("ika,jka->ij", part, part) for part in flat) / CLASSES
     np.testing.assert_allclose(found.ntk, expected, rtol=1e-4)
-
-
-def _gradients(net: Net, five: torch.Tensor) -> list[torch.Tensor]:
-    """For each output the gradients of five samples in rows."""
-    outputs, parameters = net(five), list(net.parameters())
-    # Gradients in weights of variance 1.
-    roots = [net.fan_in[name] ** 0.5 for name, _ in net.named_parameters()]
-    return [
-        torch.stack(
-            [
-                torch.cat(
-                    [
-                        g.flatten() / root
-                        for root, g in zip(
-                            roots,
-                            torch.autograd.grad(outputs[i, k], parameters, retain_graph=True),
-                            strict=True,
-                        )
-                    ]
-                )
-                for i in range(5)
-            ]
-        )
-        for k in range(CLASSES)
-    ]
 
 
 @pytest.mark.slow

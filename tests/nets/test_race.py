@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import Preprocessing
@@ -17,8 +16,7 @@ from notsodeep.designs import design
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
-from notsodeep.nets.measure import inference_seconds
-from notsodeep.nets.networks import DEQNet, ExplicitNet
+from notsodeep.nets.networks import DEQNet
 from notsodeep.nets.race import MODELS, Race, RaceSettings
 from notsodeep.nets.race import race as race_with
 from notsodeep.nets.training import fit
@@ -106,14 +104,11 @@ def test_a_run_is_a_training_of_its_own(result: Race) -> None:
     assert [row.loss for row in history.rows] == [row.loss for row in expected.rows]
 
 
-def test_one_seed_has_no_spread_and_no_second_deq() -> None:
+def test_one_seed_has_no_spread_and_without_a_deq_nothing_agrees_with_it() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **SETTINGS)
     assert [standing.accuracy_sd for standing in result.standings] == [None, None]
     assert result.standings[0].agreement is None
     assert result.standings[1].agreement is not None
-
-
-def test_without_a_deq_nothing_agrees_with_it() -> None:
     result = race(DEQ_SPEC, TRAIN, TEST, seeds=2, models=("plain",), **SETTINGS)
     assert [(standing.model, standing.agreement) for standing in result.standings] == [("plain", None)]
 
@@ -165,8 +160,3 @@ def test_bad_input_is_refused(change: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {"deq": DEQ_SPEC, "train": TRAIN, "test": TEST, **SETTINGS} | change
     with pytest.raises(InputError, match=words):
         race(**given)
-
-
-def test_inference_is_timed_per_thousand_samples() -> None:
-    net = ExplicitNet(Explicit(["relu"]), 20, 16, 2)
-    assert inference_seconds(net, torch.zeros(10, 20)) > 0.0

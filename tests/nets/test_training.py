@@ -115,14 +115,6 @@ def test_weights_are_those_of_a_plain_loop(make: Any, mode: str, optimizer: str,
         assert_close(net.state_dict()[name], value, Oracle.QUADRATURE)
 
 
-@pytest.mark.slow
-def test_full_batch_descent_does_not_depend_on_the_batch_size() -> None:
-    nets = [deq(dtype=torch.float64) for _ in range(2)]
-    for net, batch_size in zip(nets, (7, 50), strict=True):
-        fit(net, TRAIN, optimizer="gd", lr=0.5, epochs=3, batch_size=batch_size)
-    assert_close(nets[0].recurrent.detach(), nets[1].recurrent.detach(), Oracle.QUADRATURE)
-
-
 def test_rows_tell_what_can_be_measured_directly() -> None:
     net = deq(solver=SolverOptions("iteration"))
     history = fit(net, TRAIN, TEST, optimizer="sgd", lr=0.5, epochs=3)
@@ -193,17 +185,6 @@ def test_default_rates_learn(make: Any, mode: str, optimizer: str, loss: str) ->
     assert history.stopped is None
     assert history.rows[-1].loss < 0.6 * history.rows[0].loss
     assert history.rows[-1].accuracy > 0.75  # one in three by chance
-
-
-@pytest.mark.parametrize("mode", ["all", "readout"])
-def test_what_a_network_keeps_from_earlier_calls_does_not_show(mode: str) -> None:
-    fresh, used = (deq(mode, contractive=0.75) for _ in range(2))
-    with torch.no_grad():
-        used(torch.ones(200, FEATURES))
-    used.contraction()
-    histories = [fit(net, TRAIN, TEST, lr=0.5, epochs=2, batch_size=16) for net in (fresh, used)]
-    assert same_weights(fresh, used)
-    assert without_seconds(histories[0].rows) == without_seconds(histories[1].rows)
 
 
 # --- checkpoints -------------------------------------------------------------------------------------
@@ -346,11 +327,6 @@ def test_a_write_that_fails_leaves_the_checkpoint_before_it(tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a folder"):
-        fit(deq(), TRAIN, epochs=1, checkpoint=tmp_path)
-
-
 # --- divergence --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", ["all", "readout"])
 def test_a_loss_that_is_not_finite_stops_training_in_the_last_good_state(mode: str) -> None:
@@ -440,6 +416,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "batch size": ({"batch_size": 2.5}, "batch_size must be a whole number"),
     "seed": ({"seed": -1}, "seed must be a whole number"),
     "folder": ({"checkpoint": "no/such/folder/training.pt"}, "folder no/such/folder"),
+    "a folder": ({"checkpoint": "."}, "is a folder"),
     "features of a module that trains all": ({"features": (X, None)}, "readout"),
     "features of the wrong width": ({"module": deq("readout"), "features": (X, None)}, "16 columns"),
     "features of one part only": (
@@ -478,14 +455,6 @@ def test_progress_is_reported_step_by_step(capfd: Any) -> None:
     assert {total for _, total, _ in seen} == {100}
     assert all(word in seen[-1][2] for word in ("epoch 2/2", "loss", "accuracy", "test", "solver steps"))
     assert capfd.readouterr() == ("", "")
-
-
-def test_shuffling_has_a_seed() -> None:
-    nets = [explicit() for _ in range(3)]
-    for net, seed in zip(nets, (0, 0, 1), strict=True):
-        fit(net, TRAIN, lr=0.5, epochs=1, batch_size=10, seed=seed)
-    assert same_weights(nets[0], nets[1])
-    assert not same_weights(nets[0], nets[2])
 
 
 # --- ordinary habits ---------------------------------------------------------------------------------

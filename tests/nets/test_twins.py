@@ -8,7 +8,7 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.designs import twin_distances
-from notsodeep.nets import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, explicit_twin
+from notsodeep.nets import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, explicit_twin, twins
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,22 @@ def test_bad_input(X):
         explicit_twin(explicit, X)
     with pytest.raises(nsd.InputError, match="must have 7 columns"):
         explicit_twin(DEQNet(nsd.DEQ("tanh", 0.2), 7, 16, 1), X)
+
+
+def test_speeds_are_compared_on_one_thread(monkeypatch):
+    """Threads that wait for each other on a busy machine made a twin a hundred times as fast."""
+    seen = []
+    monkeypatch.setattr(twins, "work_time", lambda device: seen.append(torch.get_num_threads()) or len(seen))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        nets = [ExplicitNet(nsd.Explicit([phi]), 3, 8, 2, seed=0) for phi in ("tanh", "relu")]
+        ratios = twins.speed_ratios(*nets, torch.zeros(6, 3))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(seen) == {1}
+    assert ratios == (1.0, 1.0)
 
 
 # --- images ----------------------------------------------------------------------------------------------------------

@@ -77,12 +77,6 @@ def test_rectangles_and_finite_depth(samples: np.ndarray) -> None:
     assert_close(found, kernels.conjugate_kernel(model, X, Y, of="preactivations", depth=4), Oracle.IDENTITY)
 
 
-def test_float32_is_the_rounded_kernel(samples: np.ndarray) -> None:
-    found = nsd.conjugate_kernel(MODELS["relu"], samples, storage="float32")
-    assert found.dtype == np.float32
-    assert_close(found, kernels.conjugate_kernel(MODELS["relu"], samples), Oracle.IDENTITY)
-
-
 @pytest.mark.slow
 @settings(max_examples=6)
 @given(
@@ -141,15 +135,6 @@ def test_a_kernel_that_does_not_fit_is_sent_to_the_disk() -> None:
     rows = np.broadcast_to(np.ones((1, 2)), (200_000, 2))
     with pytest.raises(nsd.InputError, match=r"out='G\.zarr'"):
         nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), rows, max_memory="2GB")
-
-
-def test_a_missing_extra_says_what_to_install(samples: np.ndarray, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(nsd.InputError, match=r"notsodeep\[scale\]"):
-        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), samples, out=tmp_path / "G.zarr")
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(nsd.InputError, match=r"notsodeep\[scale\]"):
-        nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), samples, client=2)
 
 
 @given(n=st.integers(1, 50), m=st.integers(1, 50), block=st.integers(1, 60), symmetric=st.booleans())

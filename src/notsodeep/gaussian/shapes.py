@@ -67,7 +67,7 @@ class Shape:
         inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
         caveat: what error bounds take for granted about the function; empty if nothing.
         quarter: number of quarter periods by which the function is ahead of the sine, if it is a wave.
-        is_gelu: the function is x P(ξ ≤ x), of which pairs have a closed form.
+        is_gelu: the function is x P(ξ ≤ x), whose pairs have a closed form.
     """
 
     kinks: tuple[float, ...] = ()

@@ -18,7 +18,7 @@ from notsodeep.nets.history import SolverLog
 from notsodeep.nets.modules import Net
 from notsodeep.validation import as_real
 
-# Rows per call where no gradient is wanted, and how many numbers they may have in a layer: large enough for the matrix
+# Rows per call without gradients, and how many numbers they may have in a layer: large enough for the matrix
 # products, small beside the data.
 _EVALUATION_ROWS, _EVALUATION_NUMBERS = 1024, 2**24
 # Bytes that are always free: to ask how many there are takes longer than to use these.
@@ -26,7 +26,7 @@ _SMALL = 2**24
 
 
 def evaluation_rows(module: Net) -> int:
-    """Samples per call where no gradient is wanted."""
+    """Return the number of samples per call without gradients."""
     return max(1, min(_EVALUATION_ROWS, _EVALUATION_NUMBERS // module.layer_size))
 
 

@@ -75,7 +75,7 @@ def test_the_list_has_papers_times_and_data(typed: Typed) -> None:
 
 
 @pytest.mark.slow
-def test_one_experiment_gives_rows_a_figure_and_verdicts(typed: Typed) -> None:
+def test_one_experiment_gives_rows_a_figure_and_verdicts_once(typed: Typed) -> None:
     code, out, _ = typed("toy")
     assert code == 0
     folder = Path("results/toy", QUICK.hash())
@@ -91,6 +91,19 @@ def test_one_experiment_gives_rows_a_figure_and_verdicts(typed: Typed) -> None:
     assert (folder / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert b"<svg" in (folder / "figure.svg").read_bytes()
     assert without_seconds(read_outcome(Toy(), folder).rows) == expected_rows(QUICK)
+    lines = (folder / "rows.jsonl").read_bytes()
+    assert "6 from an earlier run" in typed("toy")[1]
+    assert (folder / "rows.jsonl").read_bytes() == lines
+    code, out, err = typed("toy", "--fresh", "--json")
+    assert "kept as rows.jsonl.old-" in err
+    told = json.loads(out)
+    assert told["skipped"] == told["failed"] == {}
+    (toy,) = told["experiments"]
+    assert (toy["finished"], toy["rows"]) == (True, 12)
+    assert all(Path(path).exists() for path in toy["figures"])
+    assert toy["expectations"][0] == {
+        "what": "means", "paper": 6, "ours": 6, "verdict": True, "remark": "all of them",
+    }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -103,33 +116,6 @@ def test_full_size_and_custom_settings(typed: Typed) -> None:
     Path("own.toml").write_text(own.to_toml())
     assert typed("toy", "--spec", "own.toml")[0] == 0
     assert without_seconds(read_outcome(Toy(), Path("results/toy", own.hash())).rows) == expected_rows(own)
-
-
-@pytest.mark.slow
-def test_json_alone_is_on_stdout(typed: Typed) -> None:
-    code, out, _ = typed("toy", "--json")
-    assert code == 0
-    told = json.loads(out)
-    assert told["skipped"] == told["failed"] == {}
-    (toy,) = told["experiments"]
-    assert toy["finished"]
-    assert toy["rows"] == 12
-    assert all(Path(path).exists() for path in toy["figures"])
-    assert toy["expectations"][0] == {
-        "what": "means", "paper": 6, "ours": 6, "verdict": True, "remark": "all of them",
-    }  # fmt: skip
-
-
-@pytest.mark.slow
-def test_a_second_time_nothing_is_computed_and_fresh_computes_again(typed: Typed) -> None:
-    typed("toy")
-    lines = Path("results/toy", QUICK.hash(), "rows.jsonl").read_bytes()
-    _, out, _ = typed("toy")
-    assert "6 from an earlier run" in out
-    assert Path("results/toy", QUICK.hash(), "rows.jsonl").read_bytes() == lines
-    _, out, err = typed("toy", "--fresh")
-    assert "earlier run" not in out
-    assert "kept as rows.jsonl.old-" in err
 
 
 @pytest.mark.slow
@@ -168,30 +154,6 @@ def test_an_interrupted_run_says_how_to_go_on(typed: Typed, monkeypatch: pytest.
     code, out, _ = typed("toy")
     assert code == 0
     assert "2 from an earlier run" in out
-
-
-def test_no_matplotlib_costs_the_figure_only(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
-    import notsodeep
-
-    monkeypatch.delattr(notsodeep, "figures", raising=False)
-    for name in [name for name in sys.modules if name.startswith("notsodeep.figures")]:
-        monkeypatch.delitem(sys.modules, name)
-    # What Python does with a module that is not installed.
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [NoMatplotlib(), *sys.meta_path])
-    code, _, err = typed("toy")
-    assert code == 0
-    assert 'pip install "notsodeep[plot]"' in err
-    assert Path("results/toy", QUICK.hash(), "rows.jsonl").exists()
-
-
-class NoMatplotlib:
-    """An environment without the extra."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name.split(".")[0] == "matplotlib":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 @pytest.mark.slow

@@ -93,16 +93,6 @@ def test_samples_are_those_that_the_choice_names():
 
 
 @pytest.mark.slow
-def test_a_longer_separation_drives_an_eigenvalue_out_of_the_bulk():
-    near, far = (
-        computations.spectrum_of(Choice(data=replace(SMALL, n=200, p=160, mean=mean, gap=0.0)))
-        for mean in (0.0, 12.0)
-    )
-    assert len(near.limit.isolated) < len(far.limit.isolated)
-    assert "outside the bulk" in spectrum_summary(far)
-
-
-@pytest.mark.slow
 def test_a_choice_is_computed_once():
     choice = Choice(sigma_a2=0.123, data=SMALL)
     assert computations.design_of(choice) is computations.design_of(Choice(sigma_a2=0.123, data=SMALL))

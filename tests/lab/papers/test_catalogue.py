@@ -273,23 +273,6 @@ def test_spectra_of_the_first_figure() -> None:
         assert [one["main"] for one in own].count(True) == 1
 
 
-def test_other_scalings_give_other_numbers() -> None:
-    own = chosen(
-        rows_of("iclr-1"), kind="distance", data="digits", kernel="preactivations", second="equivalent"
-    )
-    exact = [row for row in own if row["first"] == "deq"]
-    assert len({row["reading"] for row in exact}) == 4
-    X, _ = digits_sample(40)
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    statistics = MixtureStatistics.estimate(unit, load("digits", classes=(6, 8), n=40).y)
-    model = DEQ("tanh", 0.1)
-    Λ = conjugate_kernel(model, unit, of="preactivations")
-    a = coefficients(model, statistics.tau0, "ck_preactivations")
-    expected = norm(Λ - a.linear * unit @ unit.T - a.identity * np.eye(40))
-    (row,) = chosen(exact, reading="Λ, every row scaled to norm 1")
-    assert row["absolute"] == pytest.approx(expected, rel=1e-4)
-
-
 def test_random_networks_tend_to_the_exact_kernel() -> None:
     sample = mixture_sample(30, 40, 0)
     model = DEQ("arctan", 0.1).centred(sample.tau0)
@@ -423,15 +406,6 @@ def test_accuracy_and_agreement_fit_together(name: str) -> None:
         (deq,) = chosen(rows, model="deq", **same)
         # Where two networks agree they are right together.
         assert abs(row["accuracy"] - deq["accuracy"]) <= 1.0 - row["agreement"] + 1e-12
-
-
-def test_wider_networks_are_more_accurate() -> None:
-    rows = rows_of("icml-accuracy")
-    for model in ("deq", "twin", "plain"):
-        narrow, wide = (
-            np.mean([row["accuracy"] for row in chosen(rows, model=model, width=width)]) for width in (8, 32)
-        )
-        assert wide > narrow
 
 
 # --- gradient descent ---------------------------------------------------------------------------------

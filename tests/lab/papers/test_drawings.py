@@ -96,12 +96,6 @@ def test_distances_are_means_over_seeds_at_the_size_that_is_drawn() -> None:
     assert labels_of(axes) == ["DEQ", "explicit twin"]  # the model first, whatever the order of the rows
 
 
-def test_two_spectra_of_one_source_have_different_colours() -> None:
-    sources = (("deq", "a"), ("monte-carlo", "b"), ("monte-carlo", "c"))
-    lines = plot_spectra([spectrum(source, 1.0, 2.0, label=label) for source, label in sources]).patches[1:]
-    assert lines[0].get_edgecolor() != lines[1].get_edgecolor()
-
-
 def test_times_are_bars_from_zero_and_shares_are_points() -> None:
     bars = plot_race(races(), "inference_seconds")
     assert bars.get_ylim()[0] == 0.0

@@ -229,16 +229,6 @@ def test_a_folder_in_use_is_refused(folder: Path) -> None:
     assert_complete(folder)
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "results").write_text("mine")
-    with (
-        pytest.raises(InputError, match="Not a directory"),
-        open_store(tmp_path / "results/toy", SETTINGS, TASKS),
-    ):
-        pass
-    assert (tmp_path / "results").read_text() == "mine"
-
-
 class FullDisk:
     """os.write that accepts `room` more bytes and then fails as a full disk does."""
 

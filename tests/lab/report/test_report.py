@@ -76,24 +76,26 @@ def test_the_page_shows_what_was_run_and_how_to_repeat_it(tmp_path: Path) -> Non
         assert words in read.text, words
     assert read.tags.count("img") == 1
     assert read.open == []
+    for content in (b"{", b'{"sessions": [1]}', b'{"sessions": {}}'):
+        (outcome.folder / "provenance.json").write_bytes(content)
+        assert "Provenance" not in page_of(tmp_path).text
 
 
 @pytest.mark.slow
-def test_full_size_and_own_settings_have_their_own_commands(tmp_path: Path) -> None:
-    run_plain(tmp_path, "full")
-    run_hostile(tmp_path)
+def test_claims_are_listed_once_from_the_full_run(tmp_path: Path) -> None:
+    quick = run_plain(tmp_path, "quick").folder / ROWS
+    assert page_of(tmp_path).text.count("exponent of the error") == 2
+    quick.write_bytes(b"".join(quick.read_bytes().splitlines(keepends=True)[:2]))
+    unfinished = page_of(tmp_path).text
+    assert "2 of 3 tasks finished" in unfinished
+    assert "the command below continues it" in unfinished
+    for size in ("quick", "full"):
+        run_plain(tmp_path, size)
+    hostile = run_hostile(tmp_path)
     text = page_of(tmp_path).text
     assert "notsodeep reproduce icml-error --size full" in text
     assert "Differences from the paper: the larger half" in text
-    folder = next((tmp_path / "hostile").iterdir())
-    assert f"notsodeep reproduce hostile --spec {folder}/spec.toml" in text
-
-
-def test_claims_are_listed_once_from_the_full_run(tmp_path: Path) -> None:
-    run_plain(tmp_path, "quick")
-    assert page_of(tmp_path).text.count("exponent of the error") == 2
-    run_plain(tmp_path, "full")
-    text = page_of(tmp_path).text
+    assert f"notsodeep reproduce hostile --spec {hostile.folder}/spec.toml" in text
     assert text.index("icml-error (full)") < text.index("icml-error (quick)")
     claims = text[text.index("Claims") :]
     assert text.count("exponent of the error") == 3
@@ -160,20 +162,6 @@ def test_other_files_are_refused_with_what_is_needed(content: str, tmp_path: Pat
             report(tmp_path, [tmp_path / name], EXPERIMENTS)
 
 
-def test_without_results_the_message_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="notsodeep reproduce --list"):
-        report(tmp_path, (), EXPERIMENTS)
-
-
-def test_an_unfinished_result_says_so(tmp_path: Path) -> None:
-    outcome = run_plain(tmp_path)
-    path = outcome.folder / ROWS
-    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
-    text = page_of(tmp_path).text
-    assert "2 of 3 tasks finished" in text
-    assert "the command below continues it" in text
-
-
 def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
     run_plain(tmp_path)
     broken = tmp_path / "icml-error" / "0123456789ab"
@@ -184,13 +172,6 @@ def test_a_folder_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path
     assert f"{broken} is skipped" in read.text
     assert "icml-error (quick)" in read.text
     assert "b" not in read.tags
-
-
-@pytest.mark.parametrize("content", [b"{", b'{"sessions": [1]}', b'{"sessions": {}}'])
-def test_provenance_that_cannot_be_read_is_left_out(content: bytes, tmp_path: Path) -> None:
-    outcome = run_plain(tmp_path)
-    (outcome.folder / "provenance.json").write_bytes(content)
-    assert "Provenance" not in page_of(tmp_path).text
 
 
 def test_a_picture_that_is_none_is_left_out(tmp_path: Path) -> None:
@@ -225,23 +206,6 @@ def test_what_utf_8_cannot_hold_is_replaced() -> None:
     assert parts().paragraph("a\ud800b").encode() == b"<p>a?b</p>"
 
 
-def test_the_page_is_written_whole_or_not_at_all_and_replaces_nothing(tmp_path: Path) -> None:
-    content = parts().paragraph("text")
-    first = write_page(content, tmp_path / "new" / "report.html")
-    with pytest.raises(InputError, match="exists"):
-        write_page(content, tmp_path / "new" / "report.html")
-    assert write_page(parts().paragraph("other"), first, overwrite=True) == first
-    assert first.read_text() == "<p>other</p>"
-    assert [path.name for path in first.parent.iterdir()] == ["report.html"]
-
-
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="cannot be written"):
-        write_page(parts().paragraph("text"), tmp_path / "file" / "report.html")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
 def test_the_command_writes_a_page_of_included_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     empty = CliRunner().invoke(app, ["report"])
@@ -256,3 +220,14 @@ def test_the_command_writes_a_page_of_included_files(tmp_path: Path, monkeypatch
     text = (tmp_path / "report.html").read_text()
     assert "Design: design.json" in text
     assert re.search(r"--include design\.json --include train\.json", text)
+
+
+def test_a_page_replaces_nothing_unless_told(tmp_path: Path) -> None:
+    page = write_page(parts().paragraph("text"), tmp_path / "new" / "report.html")
+    for place, words in ((page, "exists"), (page / "report.html", "cannot be written")):
+        with pytest.raises(InputError, match=words):
+            write_page(parts().paragraph("other"), place)
+    assert page.read_text() == "<p>text</p>"
+    assert write_page(parts().paragraph("other"), page, overwrite=True) == page
+    assert page.read_text() == "<p>other</p>"
+    assert [path.name for path in page.parent.iterdir()] == ["report.html"]

@@ -1,4 +1,4 @@
-"""`notsodeep explore` in a browser: it starts, answers, stays on this machine, fits a phone, obeys the keyboard."""
+"""`notsodeep explore` as a process and in a browser: it stays on this machine, fits a phone, obeys the keyboard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chromium import ask, chromium, needs_chromium, show
 from socket_recorder import asked_for, foreign, recorded
 
 pytest.importorskip("streamlit")
-pytestmark = [needs_chromium, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 PATIENCE = 120.0  # seconds that a busy machine may take
 
@@ -41,7 +41,7 @@ def server(addresses: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
         command, env=recorded(addresses), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        wait_for(lambda: answers("127.0.0.1", port))
+        wait_for(lambda: answer_to(port, f"http://localhost:{port}") == 101 or process.poll() is not None)
         yield process, port
     finally:
         process.terminate()
@@ -63,12 +63,19 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def answers(address: str, port: int) -> bool:
+def answer_to(port: int, origin: str) -> int:
+    """The status of a request for a websocket by a page of some origin; 0 while nobody listens."""
+    request = (
+        f"GET /_stcore/stream HTTP/1.1\r\nHost: localhost:{port}\r\nOrigin: {origin}\r\n"
+        "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
     try:
-        with socket.create_connection((address, port), timeout=1):
-            return True
-    except OSError:
-        return False
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+            line.sendall(request.encode())
+            return int(line.recv(1024).split()[1])
+    except (ConnectionError, IndexError):
+        return 0
 
 
 def count(browser: Any, selector: str) -> int:
@@ -144,6 +151,40 @@ def complaints(browser: Any) -> list[str]:
     ]
 
 
+def test_the_recorder_sees_what_would_leave(tmp_path: Path) -> None:
+    """Without this, tests of what the server asks for could not fail."""
+    code = (
+        "import socket\n"
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('192.0.2.1', 9))\n"
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).connect(('127.0.0.1', 9))\n"
+        "try: socket.getaddrinfo('example.invalid', 80)\n"
+        "except OSError: pass\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=recorded(tmp_path), check=True)
+    assert len(asked_for(tmp_path)) >= 3
+    assert foreign(tmp_path) == ["socket.connect 192.0.2.1", "socket.getaddrinfo example.invalid"]
+
+
+def test_a_streamlit_that_asks_by_other_means_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from streamlit import net_util
+
+    from notsodeep_lab.explorer.server import keep_to_this_machine
+
+    monkeypatch.setattr(net_util, "get_internal_ip", net_util.get_internal_ip)
+    monkeypatch.delattr(net_util, "get_external_ip")
+    with pytest.raises(RuntimeError, match="other machines"):
+        keep_to_this_machine()
+
+
+def test_only_pages_of_the_explorer_itself_are_accepted(server: tuple[Any, int]) -> None:
+    port = server[1]
+    for origin in ("http://example.org", "https://127.0.0.1.example.org", "null", "http://192.0.2.7:8501"):
+        assert answer_to(port, origin) == 403, origin
+    for host in ("localhost", "127.0.0.1"):
+        assert answer_to(port, f"http://{host}:{port}") == 101
+
+
+@needs_chromium
 def test_the_page_loads_from_this_machine_alone_without_complaints(browser: Any) -> None:
     assert ask(browser, "document.title") == "notsodeep explorer"
     foreign = "performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin))"
@@ -153,10 +194,11 @@ def test_the_page_loads_from_this_machine_alone_without_complaints(browser: Any)
     )
     assert len(images) == 3
     assert all(complete and width > 100 and len(alt) > 20 for complete, width, alt in images)
-    assert "Can the twin replace the DEQ?" in ask(browser, "document.body.innerText")
+    assert "Can a few explicit layers replace the DEQ?" in ask(browser, "document.body.innerText")
     assert complaints(browser) == []
 
 
+@needs_chromium
 def test_the_keyboard_reaches_every_control_in_turn_and_shows_where_it_is(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -176,6 +218,7 @@ def test_the_keyboard_reaches_every_control_in_turn_and_shows_where_it_is(browse
     assert [one for one in wanted if not seen[one]] == []
 
 
+@needs_chromium
 def test_controls_move_by_keyboard_and_views_open(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -192,6 +235,7 @@ def test_controls_move_by_keyboard_and_views_open(browser: Any) -> None:
     assert complaints(browser) == []
 
 
+@needs_chromium
 def test_a_hostile_formula_is_refused_and_markup_stays_text(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -208,6 +252,7 @@ def test_a_hostile_formula_is_refused_and_markup_stays_text(browser: Any) -> Non
     settles(browser, "tanh(2*x)")
 
 
+@needs_chromium
 def test_the_page_fits_a_phone_and_the_dark_theme(browser: Any, server: tuple[Any, int]) -> None:
     width = 375
     show(browser, f"http://localhost:{server[1]}", width=width, scheme="dark")
@@ -230,16 +275,15 @@ def test_the_page_fits_a_phone_and_the_dark_theme(browser: Any, server: tuple[An
     assert "#0e1117" in browser.execute_async_script(script, address)
 
 
-def test_no_socket_of_the_server_has_left_this_machine(browser: Any, addresses: Path) -> None:
+def test_no_socket_of_the_server_has_left_this_machine(server: tuple[Any, int], addresses: Path) -> None:
     """After everything that the tests above did with the page."""
     assert asked_for(addresses)
     assert foreign(addresses) == []
 
 
-def test_it_ends_when_it_is_interrupted(server: tuple[Any, int], browser: Any) -> None:
+def test_it_ends_when_it_is_interrupted(server: tuple[Any, int]) -> None:
     process, port = server
-    browser.get("about:blank")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) in (0, 130)
     assert "Traceback" not in process.stdout.read()
-    assert not answers("127.0.0.1", port)
+    assert answer_to(port, f"http://localhost:{port}") == 0
