@@ -204,7 +204,7 @@ def test_a_sketch_finds_the_best_of_its_rank(sample):
     exact = equivalent(model, X, form="refined", square="exact")
     off = exact.dense
     sketch = equivalent(model, X, form="refined", square="sketch", rank=rank)
-    left = (sketch - exact).to_dense()
+    left = sketch.to_dense() - exact.to_dense()
     np.fill_diagonal(left, 0.0)
     best = np.sort(np.abs(np.linalg.eigvalsh(off)))[::-1][rank]
     assert np.linalg.norm(left, 2) < 1.6 * best

@@ -42,12 +42,6 @@ OPERATORS = {
     "more features than samples": StructuredOperator(0.5, [gram(WIDE)], size=N),
     "a dense part": StructuredOperator(UNEQUAL, [gram(X)], SYMMETRIC),
     "a negative diagonal": StructuredOperator(-0.5, [gram(WIDE, 3.0)], size=N),
-    "a sum": SINGLE + StructuredOperator(UNEQUAL, [WEIGHTED], SYMMETRIC),
-    "a sum on the same rows": SINGLE + 2 * SINGLE,
-    "a multiple": 3.0 * StructuredOperator(UNEQUAL, [WEIGHTED]),
-    "a quotient": SINGLE / 4,
-    "a difference": StructuredOperator(9.0, [gram(X)], size=N) - SINGLE,
-    "a negative": -SINGLE,
 }
 
 
@@ -82,9 +76,6 @@ def test_eigenvalues(operator):
     values = operator.eigvalsh()
     assert values.shape == (N,)
     assert_identity(values, expected, digits_lost=1)
-    for k in (1, 5, N):
-        chosen = expected[np.argsort(-np.abs(expected), kind="stable")[:k]]
-        assert_identity(np.abs(np.sort(operator.eigvalsh(k))), np.abs(np.sort(chosen)), digits_lost=1)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
@@ -97,20 +88,9 @@ def test_solves(operator, ridge):
         assert solution.shape == right.shape
 
 
-def test_algebra_stays_structured_and_true(operator):
-    dense, other = operator.to_dense(), OPERATORS["refined: weighted Gram terms, low rank, unequal diagonal"]
-    cases = (
-        (operator + other, dense + other.to_dense()),
-        (operator - other, dense - other.to_dense()),
-        (-operator, -dense),
-        (2 * operator, 2 * dense),
-        (operator * 2, 2 * dense),
-        (operator / 2, dense / 2),
-        (operator.plus_diagonal(0.5), dense + 0.5 * np.eye(N)),
-    )
-    for actual, expected in cases:
-        assert isinstance(actual, StructuredOperator)
-        assert_close(actual.to_dense(), expected, Oracle.IDENTITY, scale=np.abs(dense).max())
+def test_a_diagonal_is_added(operator):
+    shifted, dense = operator.plus_diagonal(0.5), operator.to_dense()
+    assert_close(shifted.to_dense(), dense + 0.5 * np.eye(N), Oracle.IDENTITY, scale=np.abs(dense).max())
 
 
 @pytest.mark.slow
@@ -124,7 +104,7 @@ def test_large_systems_with_many_columns_are_solved_by_iteration():
     solution = operator.solve(right, ridge=0.5)
     assert_identity(operator @ solution + 0.5 * solution, right, digits_lost=3)
     with pytest.raises(ConvergenceError, match="positive definite"):
-        (-operator).solve(right)
+        StructuredOperator(-2.0, [GramTerm(rows, term.weights, -term.scales)], size=n).solve(right)
 
 
 def test_a_sum_with_another_kind_of_operator_is_still_an_operator():
@@ -153,10 +133,7 @@ def test_singular_operators_say_so():
         (lambda: StructuredOperator(1.0, [gram(X)], size=N + 1), "does not fit"),
         (lambda: StructuredOperator(1.0, [low_rank(BASIS, np.eye(2))], size=N), "does not fit"),
         (lambda: StructuredOperator(1.0, dense=np.eye(3), size=N), "dense part has shape"),
-        (lambda: SINGLE + StructuredOperator(1.0, size=3), "cannot be added"),
         (lambda: SINGLE.solve(np.ones(3)), "40 rows"),
-        (lambda: SINGLE.eigvalsh(0), "k = 0"),
-        (lambda: SINGLE.eigvalsh(N + 1), "k = 41"),
     ],
 )
 def test_bad_input_is_named(make, message):

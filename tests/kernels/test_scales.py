@@ -113,5 +113,5 @@ def test_the_first_call_ever_says_that_it_compiles(tmp_path: Path, monkeypatch: 
     # Into the logs of programs, which no person reads while it compiles, nothing is written.
     assert not announce_compilation()
     (tmp_path / "models").mkdir(exist_ok=True)
-    (tmp_path / "models" / "tile_moves.put_tile-22.py311.nbi").touch()
+    (tmp_path / "models" / "tiling.put_tile-22.py311.nbi").touch()
     assert not announce_compilation(StringIO())

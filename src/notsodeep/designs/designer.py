@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.designs.baselines import is_centred, plain_layers
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.evidence import HeldOut, split_samples
-from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
+from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred, plain_layers
 from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
 from notsodeep.designs.layered import (
     CubicLayers,
@@ -24,7 +23,7 @@ from notsodeep.designs.layered import (
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.error import kernel_distance
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, as_tau
 from notsodeep.progress import Report, reported
@@ -68,7 +67,6 @@ def design(
     X: ArrayLike | None = None,
     samples: int | None = None,
     evidence: bool = True,
-    infeasible: str = "return",
     progress: bool | Report = False,
 ) -> Design:
     """Design the explicit network with the kernel of a model: its scalars, docs/theory.md (7.1), (7.2), or (7.11).
@@ -87,14 +85,13 @@ def design(
         samples: number of samples of X to fit to; equally many others are held out. By default 150 rows or 20 images.
         evidence: measure the kernel errors of an injected network on the held-out samples; this takes as long as the
             fit.
-        infeasible: "return" the best approximation, or "raise" an error, where no family is exact.
         progress: True for a bar on stderr when it takes longer than two seconds.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
     "auto" does the same; but where no family or only polynomials meet the equations, it weighs an injected network of
-    the same depth against the best of them and returns the one whose kernels are closer around τ0 (with
-    infeasible="raise" the polynomials). With X it compares exact kernels on rows: a papers' design within 0.1 % of the
+    the same depth against the best of them and returns the one whose kernels are closer around τ0.
+    With X it compares exact kernels on rows: a papers' design within 0.1 % of the
     model's, up to a factor, is returned as it is; otherwise the closer of it and an injected network of the same depth,
     which is fitted. `explain` has both distances and both costs.
 
@@ -103,10 +100,9 @@ def design(
 
     Raises:
         InputError: for input that cannot be used.
-        ConvergenceError: where the model has no kernel, or nothing matches and infeasible="raise".
+        ConvergenceError: where the model has no kernel.
     """
     one_of(kernel, KERNELS, "kernel")
-    one_of(infeasible, ("return", "raise"), "infeasible")
     if not isinstance(model, DEQ | Explicit | ConvDEQ):
         raise InputError(
             f"design takes a DEQ or an Explicit, and of images a ConvDEQ, not {type(model).__name__}."
@@ -120,9 +116,7 @@ def design(
     with reported(progress, "design"):
         solution, attempts = _first_exact(task, options, thorough=not search)
         made = _as_design(task, solution, attempts)
-        if infeasible == "raise" and not made.exact:
-            raise ConvergenceError(made.explain(), "Use infeasible='return' for the best approximation.")
-        if family == "auto" and (not made.exact or (solution.family.last_resort and infeasible == "return")):
+        if family == "auto" and (not made.exact or solution.family.last_resort):
             solution, made = _injected_if_closer(task, solution, made)
         if X is None:
             return made

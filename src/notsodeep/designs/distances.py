@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.designs.baselines import plain_layers
+from notsodeep.designs.families import plain_layers
 from notsodeep.designs.result import Design
 from notsodeep.equivalents.error import KernelDistance, kernel_distance
 from notsodeep.errors import InputError

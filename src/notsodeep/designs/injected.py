@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from notsodeep.designs.baselines import is_centred
-from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
+from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred
 from notsodeep.designs.pair_kernels import Numbers, PairKernels, Pairs, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from notsodeep.equivalents.centred_kernel import centred_kernel_coefficients
+from notsodeep.equivalents.centring import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.gaussian.activations import Activation
 from notsodeep.models import DEQ, Explicit, Model

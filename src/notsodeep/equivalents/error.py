@@ -19,7 +19,7 @@ from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Report, reported
-from notsodeep.validation import Array, as_rows
+from notsodeep.validation import as_rows
 
 # The best factor is searched for until the distance is known to about this share of itself.
 _FACTOR_TOLERANCE = 2e-3
@@ -57,13 +57,6 @@ def _per_cent(share: float) -> str:
     return f"{float(f'{100.0 * share:.2g}'):g}%"
 
 
-def matrix_norm(matrix: Array, tolerance: float = 1e-3) -> float:
-    """The operator norm of a symmetric matrix: of a large one by iterations, to a relative tolerance."""
-    if len(matrix) <= _SMALL:
-        return float(np.abs(np.linalg.eigvalsh(matrix)).max())
-    return operator_norm(aslinearoperator(matrix), tolerance) if matrix.any() else 0.0
-
-
 def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1e-3) -> KernelDistance:
     """The distance between two kernel matrices in operator norm, as they are and with the best factor.
 
@@ -85,7 +78,7 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
 
     def norm(factor: float, other_factor: float) -> float:
         if len(first) <= _SMALL:
-            return matrix_norm(factor * first - other_factor * second)
+            return float(np.abs(np.linalg.eigvalsh(factor * first - other_factor * second)).max())
         return operator_norm(
             factor * aslinearoperator(first) - other_factor * aslinearoperator(second), tolerance
         )

@@ -3,7 +3,7 @@
     A = diag(d) + Σ_r c_r D_r X Xᵀ D_r + U C Uᵀ + M
 
 with D_r diagonal, U thin, and M a dense symmetric part that only exact entrywise powers need. Such an
-operator multiplies, solves, has a trace and a determinant; sums and multiples are operators of the same kind.
+operator multiplies, solves, and has a trace.
 
 Everything exact goes through one fact. Where the diagonal (with the ridge) is positive and all columns
 together, F = [D_r X, U] with core S, are fewer than n, the thin factorisation d^{-1/2} F = Q R gives
@@ -26,7 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.linalg.block_lanczos import extreme_eigenvalues
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
@@ -85,10 +84,6 @@ class GramTerm:
         columns = (self.weights[:, :, None] * self.rows[:, None, :]).reshape(len(self.rows), -1)
         return columns, np.diag(np.repeat(self.scales, self.rows.shape[1]))
 
-    def times(self, number: float) -> GramTerm:
-        """A multiple of the term."""
-        return GramTerm(self.rows, self.weights, number * self.scales)
-
 
 @dataclass(frozen=True, eq=False)
 class LowRankTerm:
@@ -117,10 +112,6 @@ class LowRankTerm:
     def factor(self) -> tuple[Array, Array]:
         """U and C."""
         return self.basis, self.core
-
-    def times(self, number: float) -> LowRankTerm:
-        """A multiple of the term."""
-        return LowRankTerm(self.basis, number * self.core)
 
 
 Term = GramTerm | LowRankTerm
@@ -200,40 +191,6 @@ class StructuredOperator(SymmetricOperator):
             result += term.product(block)
         return result if self.dense is None else result + self.dense @ block
 
-    # --- algebra: structure survives it -------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> Any:
-        if not isinstance(other, StructuredOperator):
-            return super().__add__(other)
-        if self.shape != other.shape:
-            raise InputError(f"Operators of shapes {self.shape} and {other.shape} cannot be added.")
-        parts = [part for part in (self.dense, other.dense) if part is not None]
-        dense = None if not parts else parts[0] if len(parts) == 1 else parts[0] + parts[1]
-        return StructuredOperator(
-            self.own_diagonal + other.own_diagonal, merged((*self.terms, *other.terms)), dense
-        )
-
-    def __mul__(self, other: Any) -> Any:
-        if not np.isscalar(other):
-            return super().__mul__(other)
-        number = float(other)  # type: ignore[arg-type]
-        dense = None if self.dense is None else number * self.dense
-        return StructuredOperator(number * self.own_diagonal, [t.times(number) for t in self.terms], dense)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self * other if np.isscalar(other) else super().__rmul__(other)
-
-    def __truediv__(self, number: float) -> StructuredOperator:
-        scaled: StructuredOperator = self * (1.0 / number)
-        return scaled
-
-    def __neg__(self) -> StructuredOperator:
-        negative: StructuredOperator = self * -1.0
-        return negative
-
-    def __sub__(self, other: Any) -> Any:
-        return self + (-other)
-
     def plus_diagonal(self, values: ArrayLike) -> StructuredOperator:
         """The operator with one number, or n of them, added to its diagonal."""
         return StructuredOperator(self.own_diagonal + np.asarray(values), self.terms, self.dense)
@@ -278,23 +235,12 @@ class StructuredOperator(SymmetricOperator):
 
     # --- spectrum -----------------------------------------------------------------------------------------
 
-    def eigvalsh(self, k: int | None = None) -> Array:
-        """Eigenvalues in ascending order: all of them, or the k of largest magnitude.
+    def eigvalsh(self) -> Array:
+        """All eigenvalues in ascending order.
 
-        All of them come from a problem as small as the columns where the operator is thin and its diagonal
-        constant (that constant then fills up the rest), from the dense matrix otherwise. A few come from
-        Lanczos iterations, which only multiply, to machine precision.
+        They come from a problem as small as the columns where the operator is thin and its diagonal constant (that
+        constant then fills up the rest), from the dense matrix otherwise.
         """
-        if k is not None and not 1 <= k <= self.n:
-            raise InputError(f"k = {k} eigenvalues were asked of a {self.n} × {self.n} operator.")
-        if k is not None and k < self.n // 2 and self.n > 20:
-            return np.sort(extreme_eigenvalues(self, k))
-        values = self._all_eigenvalues()
-        if k is None:
-            return values
-        return np.sort(values[np.argsort(-np.abs(values), kind="stable")[:k]])
-
-    def _all_eigenvalues(self) -> Array:
         constant = self.own_diagonal[0]
         if not self.is_thin or np.any(self.own_diagonal != constant):
             return np.asarray(linalg.eigvalsh(self.to_dense(), overwrite_a=True, check_finite=False))

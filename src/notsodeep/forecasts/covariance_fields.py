@@ -19,10 +19,10 @@ from notsodeep.duals.dual import Dual
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
+from notsodeep.gaussian.variance import contraction_rates
 from notsodeep.models import DEQ, ConvDEQ, GraphDEQ
 from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.mixing import Convolution
-from notsodeep.models.rates import contraction_rates
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array
 

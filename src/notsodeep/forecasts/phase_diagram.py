@@ -10,8 +10,8 @@ import numpy as np
 
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.gaussian.variance import contraction_rates
 from notsodeep.models import DEQ
-from notsodeep.models.rates import contraction_rates
 from notsodeep.validation import Array, as_floats, as_number
 
 

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
 from notsodeep.gaussian.activation_names import resolve_name
-from notsodeep.gaussian.polynomial import Polynomial
+from notsodeep.gaussian.closed_moments import Polynomial, cosine, sine
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
-from notsodeep.gaussian.waves import cosine, sine
 from notsodeep.validation import Array
 
 
@@ -64,11 +63,6 @@ class Activation:
     def kinks(self) -> tuple[float, ...]:
         """Points where φ or one of its derivatives jumps."""
         return tuple(sorted(kink / self.gain for kink in self.shape.kinks)) if self.gain else ()
-
-    @property
-    def is_odd(self) -> bool:
-        """φ(-x) = -φ(x), so that E[φ] and E[φ''] vanish at every scale."""
-        return self.shape.parity == -1 and self.offset == 0.0
 
     @property
     def parity(self) -> int:

@@ -46,11 +46,7 @@ class TorchForm:
     Attributes:
         value: the function, differentiable by autograd.
         slope: its derivative, differentiable too; at a kink that on its left.
-        in_place: the function written over its argument, if torch can; only called where no gradient is recorded.
-        into: the function with an argument `out` for where to write, if torch can; likewise.
     """
 
     value: Callable[[Any], Any]
     slope: Callable[[Any], Any]
-    in_place: Callable[[Any], Any] | None = None
-    into: Callable[..., Any] | None = None

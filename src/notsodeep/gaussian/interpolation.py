@@ -6,8 +6,6 @@ fixed function, the variance only through the Gaussian), so a few dozen nodes se
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -27,8 +25,7 @@ NOTHING = 1e-16
 # log q is rounded outwards to multiples of this where coefficients are kept: data sets that are alike share them.
 LOG_STEP = 0.125
 KEPT = 256
-_SERIES: OrderedDict[Hashable, Array] = OrderedDict()
-_LOCK = threading.Lock()
+_SERIES: dict[Hashable, Array] = {}
 
 
 def at_many(function: Callable[[Array], Array], points: Array, key: Hashable = None) -> Array:
@@ -53,6 +50,17 @@ def at_many(function: Callable[[Array], Array], points: Array, key: Hashable = N
     return result
 
 
+def at_variances(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
+    """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
+    positive = points > 0
+    result = np.empty_like(points)
+    if positive.any():
+        result[positive] = at_many(lambda q: function(q)[:, None], points[positive], key)[:, 0]
+    if not positive.all():
+        result[~positive] = function(np.zeros(1))[0]
+    return result
+
+
 def _one_segment(function: Callable[[Array], Array], points: Array, logs: Array, key: Hashable) -> Array:
     try:
         return _interpolated(function, points, logs, key)
@@ -69,7 +77,7 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
         return np.repeat(function(points[:1]), len(points), axis=0)
     if key is not None:
         low, high = float(np.floor(low / LOG_STEP) * LOG_STEP), float(np.ceil(high / LOG_STEP) * LOG_STEP)
-    coefficients = _kept((key, low, high)) if key is not None else None
+    coefficients = _SERIES.get((key, low, high)) if key is not None else None
     for count in COUNTS if coefficients is None else ():
         # What is kept for other calls may cost more than this one alone would pay.
         if key is None and len(points) <= 2 * count:
@@ -79,7 +87,9 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
         if np.abs(series[-count // 4 :]).max() <= TOLERANCE * np.abs(series).max():
             coefficients = _without_rounding(series)
             if key is not None:
-                _keep((key, low, high), coefficients)
+                if len(_SERIES) >= KEPT:
+                    _SERIES.clear()
+                _SERIES[key, low, high] = coefficients
             break
     if coefficients is None:
         return function(points)
@@ -96,17 +106,3 @@ def _without_rounding(series: Array) -> Array:
     sizes = np.abs(series).reshape(len(series), -1).max(axis=1)
     rest = np.cumsum(sizes[::-1])[::-1]
     return series[: max(1, int(np.sum(rest > NOTHING * sizes.max())))]
-
-
-def _kept(key: Hashable) -> Array | None:
-    with _LOCK:
-        if key in _SERIES:
-            _SERIES.move_to_end(key)
-        return _SERIES.get(key)
-
-
-def _keep(key: Hashable, series: Array) -> None:
-    with _LOCK:
-        _SERIES[key] = series
-        while len(_SERIES) > KEPT:
-            _SERIES.popitem(last=False)

@@ -305,27 +305,17 @@ def _two_rays(torch: Any, left: float, right: float) -> TorchForm:
         return positive if (left, right) == (0.0, 1.0) else left + (right - left) * positive
 
     if (left, right) == (0.0, 1.0):
-        return TorchForm(torch.relu, slope, torch.relu_, lambda x, out: torch.clamp(x, min=0.0, out=out))
+        return TorchForm(torch.relu, slope)
     if right == 1.0 and left >= 0.0:
-        leaky = torch.nn.functional.leaky_relu
-        return TorchForm(lambda x: leaky(x, left), slope, lambda x: leaky(x, left, inplace=True))
-    if left == 0.0:
-        return TorchForm(lambda x: right * torch.relu(x), slope, lambda x: x.relu_().mul_(right))
+        return TorchForm(lambda x: torch.nn.functional.leaky_relu(x, left), slope)
     return TorchForm(lambda x: left * x + (right - left) * torch.relu(x), slope)
 
 
 def _ramp(torch: Any, low: float, high: float, rate: float, start: float) -> TorchForm:
     """rate · clip(x, low, high) + start: hard_tanh, hard_sigmoid."""
-
-    def write(x: Any) -> Any:
-        x.clamp_(low, high)
-        x = x if rate == 1.0 else x.mul_(rate)
-        return x if start == 0.0 else x.add_(start)
-
     return TorchForm(
         lambda x: rate * torch.clamp(x, low, high) + start,
         lambda x: rate * ((x > low) & (x <= high)).to(x.dtype),
-        write,
     )
 
 

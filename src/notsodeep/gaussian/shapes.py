@@ -107,19 +107,10 @@ class Shape:
         xp = torch_backend(torch)
         return TorchForm(lambda x: self.evaluate(x, 0, xp), lambda x: self.evaluate(x, 1, xp))
 
-    def torch_kernel(
-        self,
-        torch: Any,
-        value: Callable[[Any], Any],
-        in_place: Callable[[Any], Any] | None = None,
-        into: Callable[..., Any] | None = None,
-    ) -> TorchForm:
-        """The form of a function whose values torch has in one kernel, faster than `evaluate`; the slope from there.
-
-        `in_place` and `into` are those of `TorchForm`, where the kernel has them.
-        """
+    def torch_kernel(self, torch: Any, value: Callable[[Any], Any]) -> TorchForm:
+        """The form of a function whose values torch has in one kernel, faster than `evaluate`; the slope from there."""
         xp = torch_backend(torch)
-        return TorchForm(value, lambda x: self.evaluate(x, 1, xp), in_place, into)
+        return TorchForm(value, lambda x: self.evaluate(x, 1, xp))
 
     def lipschitz(self) -> float:
         """sup |φ'|, docs/theory.md (1.5): the largest slope on `slope_grid`, then a search around it."""

@@ -37,7 +37,7 @@ class Tanh(Shape):
         return slope * (-2.0 * xp.tanh(x))
 
     def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.tanh, in_place=torch.tanh_, into=torch.tanh)
+        return self.torch_kernel(torch, torch.tanh)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Erf(Shape):
         return slope if order == 1 else slope * (-2.0 * x)
 
     def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.erf, in_place=torch.Tensor.erf_)
+        return self.torch_kernel(torch, torch.erf)
 
     def pair_moments(self, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
         """F and F' of erf: the arcsine kernel, (3.21)."""
@@ -77,7 +77,7 @@ class Arctan(Shape):
         return slope if order == 1 else -2.0 * x * slope**2
 
     def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.arctan, in_place=torch.atan_)
+        return self.torch_kernel(torch, torch.arctan)
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,7 @@ class Swish(Shape):
         return value + order * logistic(x, order - 1, xp) if order else value
 
     def torch_form(self, torch: Any) -> TorchForm:
-        silu = torch.nn.functional.silu
-        return self.torch_kernel(torch, silu, in_place=lambda x: silu(x, inplace=True))
+        return self.torch_kernel(torch, torch.nn.functional.silu)
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,7 @@ class Mish(Shape):
         return x * (gate[2] * inner[1] ** 2 + gate[1] * inner[2]) + 2.0 * slope
 
     def torch_form(self, torch: Any) -> TorchForm:
-        mish = torch.nn.functional.mish
-        return self.torch_kernel(torch, mish, in_place=lambda x: mish(x, inplace=True))
+        return self.torch_kernel(torch, torch.nn.functional.mish)
 
 
 @dataclass(frozen=True)
@@ -180,9 +178,7 @@ class Elu(Shape):
 
     def torch_form(self, torch: Any) -> TorchForm:
         elu, alpha = torch.nn.functional.elu, self.alpha
-        return self.torch_kernel(
-            torch, lambda x: elu(x, alpha), in_place=lambda x: elu(x, alpha, inplace=True)
-        )
+        return self.torch_kernel(torch, lambda x: elu(x, alpha))
 
 
 _TANH, _SOFTPLUS = Tanh(), Softplus()

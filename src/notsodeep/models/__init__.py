@@ -1,11 +1,10 @@
 """Networks at infinite width as frozen specifications: the protocol, and the models that fulfil it."""
 
 from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
-from notsodeep.models.deq import DEQ, UnrolledDEQ, replace_activation
+from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.graph import GraphDEQ, GraphExplicit, normalised_adjacency
-from notsodeep.models.parameters import as_tau
-from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model
+from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model, as_tau
 from notsodeep.models.stored_models import model_from_dict
 
 __all__ = [
@@ -25,5 +24,4 @@ __all__ = [
     "as_tau",
     "model_from_dict",
     "normalised_adjacency",
-    "replace_activation",
 ]

@@ -16,18 +16,15 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.deq import DEQ
-from notsodeep.models.explicit import Explicit, FeedforwardModel, layer_words
-from notsodeep.models.field_equilibrium import TOLERANCE
+from notsodeep.models.deq import RecurrentModel
+from notsodeep.models.explicit import FeedforwardModel, layer_words
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
 from notsodeep.models.programs import Feedforward, LayerInput
 from notsodeep.models.protocol import Program, Samples, WriteActivation
-from notsodeep.validation import Array, as_count, as_number, as_real, as_variance, one_of
+from notsodeep.validation import Array, as_count, as_real, one_of
 
 READOUTS = ("flatten", "pool")
-# The largest tolerance: beyond it, Newton's method would not be needed.
-LOOSEST = 1e-4
 _GEOMETRY = ("filter_size", "padding", "readout")
 
 
@@ -111,16 +108,8 @@ def _rows(samples: Samples) -> Samples:
     return replace(samples, values=samples.values.reshape(len(samples.values), -1), squares=squares)
 
 
-def _as_tolerance(value: Any) -> float:
-    """The largest residual of an equilibrium that is accepted, relative to √(Λ_ii Λ_jj)."""
-    tolerance = TOLERANCE if value is None else as_number(value, "tolerance", positive=True)
-    if not TOLERANCE <= tolerance <= LOOSEST:
-        raise InputError(f"tolerance must be between {TOLERANCE:g} and {LOOSEST:g}, got {tolerance:g}.")
-    return tolerance
-
-
 @dataclass(frozen=True, init=False)
-class ConvDEQ(ImageModel):
+class ConvDEQ(RecurrentModel, ImageModel):
     """A convolutional deep equilibrium model, docs/theory.md (10.1): its filters read φ of itself and the input.
 
         u(s) = σ_a/√(q m) Σ_δ A(δ) φ(u(s+δ)) + σ_b/√q Σ_δ B(δ) x(s+δ) + bias     (q taps, m channels)
@@ -154,23 +143,10 @@ class ConvDEQ(ImageModel):
         padding: str = "zeros",
         readout: str = "flatten",
     ) -> None:
-        dense = DEQ(activation, sigma_a2, sigma_b2, bias2)
-        for name in ("activation", "sigma_a2", "sigma_b2", "bias2"):
-            object.__setattr__(self, name, getattr(dense, name))
+        self._set_variances(activation, sigma_a2, sigma_b2, bias2)
         self._set_geometry(filter_size, padding, readout)
 
-    @property
-    def dense(self) -> DEQ:
-        """The DEQ of rows with the same activation and variances: this one with one tap, at one position."""
-        return DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
-
-    def prepare(
-        self,
-        left: Samples,
-        right: Samples | None,
-        kernels: tuple[Kernel, ...],
-        tolerance: float | None = None,
-    ) -> Program:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """One system of equations for each pair of samples, over their positions; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
@@ -178,22 +154,7 @@ class ConvDEQ(ImageModel):
             return self.dense.prepare(_rows(left), right and _rows(right), kernels)
         layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         mixing = self._mixing(left)
-        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
-
-    def centred(self, tau0: float) -> ConvDEQ:
-        """The same model with φ shifted to mean zero where an input has |x(s)| = tau0 at every position."""
-        centred = self.dense.centred(tau0).activation
-        return ConvDEQ(centred, self.sigma_a2, self.sigma_b2, self.bias2, **self._geometry())
-
-    def preactivation_variance(self, tau0: float) -> float:
-        """The variance of the pre-activations where an input has |x(s)| = tau0 at every position."""
-        return self.dense.preactivation_variance(tau0)
-
-    def unrolled(self, depth: int) -> ConvExplicit:
-        """The model cut after `depth` layers whose weights are not tied."""
-        weights = (self.sigma_b2, *(self.sigma_a2,) * (depth - 1))
-        inject = (self.sigma_b2,) * (depth - 1)
-        return self.network([self.activation] * depth, weights=weights, inject=inject)
+        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels)
 
     def network(
         self,
@@ -203,22 +164,7 @@ class ConvDEQ(ImageModel):
         inject: Sequence[float] | None = None,
     ) -> ConvExplicit:
         """An explicit network of these layers for the same samples: with the same filter, padding, readout and bias."""
-        return ConvExplicit(
-            layers,
-            weights=weights,
-            inject=inject,
-            bias2=self.bias2,
-            **self._geometry(),
-        )
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activation φ."""
-        return (self.activation,)
-
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of a pre-activation, over all layers and inputs with |x(s)| up to `norm`."""
-        return self.dense.largest_variance(norm)
+        return ConvExplicit(layers, weights=weights, inject=inject, bias2=self.bias2, **self._geometry())
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole model as plain JSON values, from which `model_from_dict` makes it again."""
@@ -232,7 +178,7 @@ class ConvDEQ(ImageModel):
     def from_dict(cls, data: Any) -> ConvDEQ:
         """The model that `to_dict` wrote down."""
         names = ("sigma_a2", "sigma_b2", "bias2")
-        entry = mapping(_without_tolerance(data), "a model", ("kind", "activation", *names, *_GEOMETRY))
+        entry = mapping(data, "a model", ("kind", "activation", *names, *_GEOMETRY))
         return cls(
             activation_from_dict(entry["activation"]),
             *(number(entry[name], name) for name in names),
@@ -278,19 +224,10 @@ class ConvExplicit(FeedforwardModel, ImageModel):
         padding: str = "zeros",
         readout: str = "flatten",
     ) -> None:
-        dense = Explicit(layers, weights=weights, inject=inject)
-        for name in ("layers", "weights", "inject"):
-            object.__setattr__(self, name, getattr(dense, name))
-        object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
+        self._set_layers(layers, weights, inject, bias2)
         self._set_geometry(filter_size, padding, readout)
 
-    def prepare(
-        self,
-        left: Samples,
-        right: Samples | None,
-        kernels: tuple[Kernel, ...],
-        tolerance: float | None = None,
-    ) -> Program:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The layer recursion over the positions of each pair of samples; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
@@ -298,7 +235,7 @@ class ConvExplicit(FeedforwardModel, ImageModel):
             tangent = any(kernel.is_tangent for kernel in kernels)
             return Feedforward(self.inputs, _rows(left), right and _rows(right), tangent)
         layers, mixing = list(self.inputs), self._mixing(left)
-        return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
+        return ImageFeedforward(layers, mixing, self.readout, left, right, kernels)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again."""
@@ -315,7 +252,7 @@ class ConvExplicit(FeedforwardModel, ImageModel):
     def from_dict(cls, data: Any) -> ConvExplicit:
         """The network that `to_dict` wrote down."""
         names = ("kind", "layers", "weights", "inject", "bias2", *_GEOMETRY)
-        entry = mapping(_without_tolerance(data), "a model", names)
+        entry = mapping(data, "a model", names)
         if not isinstance(entry["layers"], list):
             raise InputError(f"The layers of a network must be a list, not {type(entry['layers']).__name__}.")
         return cls(
@@ -330,13 +267,6 @@ class ConvExplicit(FeedforwardModel, ImageModel):
         bias = [f"bias2={self.bias2:g}"] if self.bias2 else []
         geometry = [f"filter_size={self.filter_size}", self.padding, self.readout]
         return f"ConvExplicit({', '.join([*layer_words(self.inputs), *bias, *geometry])})"
-
-
-def _without_tolerance(data: Any) -> Any:
-    """The serial form of a model without the tolerance that it had in earlier versions."""
-    return (
-        {key: value for key, value in data.items() if key != "tolerance"} if isinstance(data, dict) else data
-    )
 
 
 def _geometry_from(entry: Mapping[str, Any]) -> dict[str, Any]:

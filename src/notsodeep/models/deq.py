@@ -3,28 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
 from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.activations import activation as as_activation
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.explicit import Explicit
-from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput
-from notsodeep.models.protocol import RowModel, Samples, WriteActivation
+from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
 from notsodeep.models.variances import largest_recurrent_variance
 from notsodeep.validation import as_variance
 
 _VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
 
 
+class RecurrentModel:
+    """What equilibrium models have in common, whatever their samples are.
+
+    Attributes:
+        activation: φ.
+        sigma_a2: variance of the recurrent weights.
+        sigma_b2: variance of the input weights.
+        bias2: variance of the bias.
+    """
+
+    activation: Activation
+    sigma_a2: float
+    sigma_b2: float
+    bias2: float
+
+    def _set_variances(self, phi: Any, sigma_a2: float, sigma_b2: float | None, bias2: float) -> None:
+        recurrent = as_variance(sigma_a2, "sigma_a2")
+        if sigma_b2 is None and recurrent > 1.0:
+            raise InputError(
+                f"sigma_a2 = {recurrent} leaves nothing for 1 - sigma_a2: give sigma_b2 as well."
+            )
+        given = 1.0 - recurrent if sigma_b2 is None else as_variance(sigma_b2, "sigma_b2")
+        object.__setattr__(self, "activation", as_activation(phi))
+        object.__setattr__(self, "sigma_a2", recurrent)
+        object.__setattr__(self, "sigma_b2", given)
+        object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
+
+    @property
+    def dense(self) -> DEQ:
+        """The DEQ of rows with the same activation and variances."""
+        return DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activation φ."""
+        return (self.activation,)
+
+    def centred(self, tau0: float) -> Self:
+        """The same model with φ shifted so that E[φ(τ_* ξ)] = 0, where τ_* belongs to inputs of norm tau0, (2.11).
+
+        Images have |x(s)| = tau0 at every position, nodes of a graph a propagated input of norm tau0.
+        """
+        q = self.preactivation_variance(tau0, centred=True)
+        phi = self.activation.shifted(-float(mean_derivative(self.activation, q, 0)))
+        model: Self = replace(cast(Any, self), activation=phi)
+        return model
+
+    def preactivation_variance(self, tau0: float, *, centred: bool = False) -> float:
+        """q = τ_*² for inputs of norm tau0, (3.4); with `centred`, as it is after centring, (2.11)."""
+        forcing = self.sigma_b2 * as_tau(tau0) ** 2 + self.bias2
+        return float(solve_variance(self.activation, self.sigma_a2, forcing, centred=centred).q)
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
+        return largest_recurrent_variance(self.activation, self.sigma_a2, self.sigma_b2, self.bias2, norm)
+
+    def network(
+        self,
+        layers: Iterable[Activation],
+        *,
+        weights: Sequence[float] | None = None,
+        inject: Sequence[float] | None = None,
+    ) -> Any:
+        """An explicit network of these layers for the same samples, with the same bias."""
+        return Explicit(layers, weights=weights, inject=inject, bias2=self.bias2)
+
+    def unrolled(self, depth: int) -> Any:
+        """The model cut after `depth` layers; tied and untied weights have the same kernels."""
+        weights = (self.sigma_b2, *(self.sigma_a2,) * (depth - 1))
+        return self.network([self.activation] * depth, weights=weights, inject=(self.sigma_b2,) * (depth - 1))
+
+
 @dataclass(frozen=True, init=False)
-class DEQ(RowModel):
+class DEQ(RecurrentModel, RowModel):
     """A deep equilibrium model z = φ(σ_a A z + σ_b B x + bias)/√m, (1.1).
 
     Args:
@@ -42,57 +114,16 @@ class DEQ(RowModel):
     def __init__(
         self, activation: Any, sigma_a2: float = 0.2, sigma_b2: float | None = None, bias2: float = 0.0
     ) -> None:
-        recurrent = as_variance(sigma_a2, "sigma_a2")
-        if sigma_b2 is None and recurrent > 1.0:
-            raise InputError(
-                f"sigma_a2 = {recurrent} leaves nothing for 1 - sigma_a2: give sigma_b2 as well."
-            )
-        given = 1.0 - recurrent if sigma_b2 is None else as_variance(sigma_b2, "sigma_b2")
-        object.__setattr__(self, "activation", as_activation(activation))
-        object.__setattr__(self, "sigma_a2", recurrent)
-        object.__setattr__(self, "sigma_b2", given)
-        object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
-
-    def centred(self, tau0: float) -> DEQ:
-        """The same DEQ with φ shifted so that E[φ(τ_* ξ)] = 0, where τ_* belongs to inputs of norm tau0, (2.11)."""
-        q = self.preactivation_variance(tau0, centred=True)
-        return replace_activation(
-            self, self.activation.shifted(-float(mean_derivative(self.activation, q, 0)))
-        )
-
-    def preactivation_variance(self, tau0: float, *, centred: bool = False) -> float:
-        """q = τ_*² for inputs of norm tau0, (3.4); with `centred`, as it is after centring, (2.11)."""
-        forcing = self.sigma_b2 * as_tau(tau0) ** 2 + self.bias2
-        return float(solve_variance(self.activation, self.sigma_a2, forcing, centred=centred).q)
+        self._set_variances(activation, sigma_a2, sigma_b2, bias2)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Equilibrium:
         """One equation for each pair of samples, (3.5)."""
-        tangent = any(kernel.is_tangent for kernel in kernels)
-        return Equilibrium(self.activation, self.equation, left, right, tangent)
-
-    @property
-    def equation(self) -> PairEquation:
-        """The equation of the covariance of pre-activations, Λ = σ_a² F(Λ) + σ_b² c + bias2, (3.5)."""
-        return PairEquation(self.sigma_a2, self.sigma_b2, self.bias2)
+        equation = PairEquation(self.sigma_a2, self.sigma_b2, self.bias2)
+        return Equilibrium(self.activation, equation, left, right, kernels)
 
     def unrolled(self, depth: int) -> UnrolledDEQ:
         """The DEQ cut after `depth` layers whose weights are not tied, (3.12)."""
         return UnrolledDEQ(self, depth)
-
-    def network(
-        self,
-        layers: Iterable[Activation],
-        *,
-        weights: Sequence[float] | None = None,
-        inject: Sequence[float] | None = None,
-    ) -> Explicit:
-        """An explicit network of these layers for the same samples, with the same bias."""
-        return Explicit(layers, weights=weights, inject=inject, bias2=self.bias2)
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activation φ."""
-        return (self.activation,)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole model as plain JSON values, from which `model_from_dict` makes it again.
@@ -112,18 +143,9 @@ class DEQ(RowModel):
             activation_from_dict(entry["activation"]), *(number(entry[key], key) for key in _VARIANCES)
         )
 
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of a pre-activation, over all layers and all inputs of norms up to `norm`."""
-        return largest_recurrent_variance(self.activation, self.sigma_a2, self.sigma_b2, self.bias2, norm)
-
     def __str__(self) -> str:
         bias = f", bias2={self.bias2:g}" if self.bias2 else ""
         return f"DEQ({self.activation}, sigma_a2={self.sigma_a2:g}, sigma_b2={self.sigma_b2:g}{bias})"
-
-
-def replace_activation(deq: DEQ, phi: Activation) -> DEQ:
-    """The same variances with another activation."""
-    return DEQ(phi, deq.sigma_a2, deq.sigma_b2, deq.bias2)
 
 
 @dataclass(frozen=True)
@@ -168,4 +190,4 @@ class UnrolledDEQ(RowModel):
         return f"{self.deq} cut after {self.depth} layers"
 
 
-__all__ = ["DEQ", "UnrolledDEQ", "replace_activation"]
+__all__ = ["DEQ", "RecurrentModel", "UnrolledDEQ"]

@@ -6,17 +6,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import ConvergenceError
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
 from notsodeep.models.spot_check import RECOMPUTED, SpotCheck
-from notsodeep.models.tile_moves import mirror_lower, put_tile
-from notsodeep.models.tiling import TILE, announce_compilation, for_each_tile
+from notsodeep.models.tiling import TILE, announce_compilation, for_each_tile, mirror_lower, put_tile
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
@@ -28,7 +26,6 @@ def evaluate_kernels(
     left: Samples,
     right: Samples | None = None,
     report: Report = silent,
-    tolerance: float | None = None,
 ) -> tuple[list[Array], KernelInfo]:
     """Kernels of the samples `left` with the samples `right` as whole matrices, and how they were obtained.
 
@@ -38,13 +35,12 @@ def evaluate_kernels(
         left: samples of the rows.
         right: samples of the columns; None for the symmetric kernels of `left` with itself.
         report: called for each tile.
-        tolerance: error that models of images may leave; None for the least.
     """
     _announce_once()
-    outputs, info, reason = _filled(model, kernels, left, right, report, tolerance)
+    outputs, info, reason = _filled(model, kernels, left, right, report)
     if not reason:
         return outputs, info
-    outputs, again, reason = _filled(model, kernels, left, right, report, tolerance, careful=True)
+    outputs, again, reason = _filled(model, kernels, left, right, report, careful=True)
     if not all(np.isfinite(output).all() for output in outputs):
         raise ConvergenceError(
             f"Entries of the kernel of {model} are not finite.",
@@ -65,13 +61,12 @@ def _filled(
     left: Samples,
     right: Samples | None,
     report: Report,
-    tolerance: float | None,
     *,
     careful: bool = False,
 ) -> tuple[list[Array], KernelInfo, str]:
     """The kernels of all tiles, how they were obtained, and what a spot check has against them."""
     symmetric = right is None
-    program = _program(model, left, right, kernels, tolerance)
+    program: Any = model.prepare(left, right, kernels)
     if careful and hasattr(program, "integrate_all_pairs"):
         program.integrate_all_pairs()
     start = program.start()
@@ -98,30 +93,16 @@ def _filled(
     return outputs, *_confirmed(getattr(program, "checks", ()), info, start.size)
 
 
-def _program(
-    model: Model, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...], tolerance: float | None
-) -> Any:
-    """The program of a model; only models of images have a tolerance."""
-    if tolerance is None:
-        return model.prepare(left, right, kernels)
-    if "tolerance" not in signature(model.prepare).parameters:
-        raise InputError(
-            f"{model} has no tolerance: its kernels are computed to full accuracy. Leave `tolerance` out; it is for "
-            "ConvDEQ and ConvExplicit."
-        )
-    return model.prepare(left, right, kernels, tolerance=tolerance)  # type: ignore[call-arg]
-
-
 def _confirmed(checks: Sequence[SpotCheck], info: KernelInfo, entries: int) -> tuple[KernelInfo, str]:
     """The evidence with what a recomputation of a few pairs finds, and the reason to doubt the kernel, if any."""
     pairs = next(number for most, number in RECOMPUTED if entries <= most)
     count = -(-pairs // max(len(checks), 1))
     checked, largest, reason = 0, 0.0, ""
     for check in checks:
-        compared = check.differences(count, info.error_bound)
-        checked += int(np.isfinite(compared.differences).sum())
-        largest = max(largest, float(np.nan_to_num(compared.differences).max(initial=0.0)))
-        if len(compared.beyond(info.error_bound)):
+        differences, unexplained = check.differences(count, info.error_bound)
+        checked += int(np.isfinite(differences).sum())
+        largest = max(largest, float(np.nan_to_num(differences).max(initial=0.0)))
+        if unexplained:
             reason = f"a difference of {largest:.1e}, the bound is {info.error_bound:.1e}"
     return replace(info, checked_pairs=checked, largest_difference=largest), reason
 

@@ -6,18 +6,18 @@ Explicit(["relu"] * 3, weights=[0.8, 0.2, 0.2], inject=[0.8, 0.8])      # (7.8):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.activations import activation as as_activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.parameters import as_activation, as_tau
 from notsodeep.models.programs import Feedforward, LayerInput
-from notsodeep.models.protocol import RowModel, Samples, WriteActivation
+from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
 from notsodeep.models.variances import largest_layer_variance
 from notsodeep.validation import as_variance
 
@@ -31,6 +31,31 @@ class FeedforwardModel:
     weights: tuple[float, ...]
     inject: tuple[float, ...]
     bias2: float
+
+    def _set_layers(
+        self,
+        layers: Iterable[str | Activation],
+        weights: Sequence[float] | None,
+        inject: Sequence[float] | None,
+        bias2: float,
+    ) -> None:
+        if isinstance(layers, str | Activation):
+            raise InputError(
+                "Explicit takes a list of layers: Explicit(['relu', 'relu']), or Explicit(['relu']) for one."
+            )
+        resolved = tuple(as_activation(layer) for layer in layers)
+        if not resolved:
+            raise InputError("Explicit needs at least one hidden layer.")
+        count = len(resolved)
+        object.__setattr__(self, "layers", resolved)
+        object.__setattr__(self, "weights", _variances(weights, "weights", count, 1.0))
+        object.__setattr__(self, "inject", _variances(inject, "inject", count - 1, 0.0))
+        object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
+
+    @property
+    def dense(self) -> Explicit:
+        """The network of rows with the same layers."""
+        return Explicit(self.layers, weights=self.weights, inject=self.inject, bias2=self.bias2)
 
     def with_layers(self, layers: Iterable[Activation]) -> Self:
         """The same network with other activations."""
@@ -53,23 +78,21 @@ class FeedforwardModel:
 
         Inputs have norm tau0; images have |x(s)| = tau0 at every position.
         """
-        square, centred = as_tau(tau0) ** 2, []
-        q = square
-        for layer in self.inputs:
-            q = layer.weight * q + layer.inject * square + layer.constant
-            shifted = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0)))
-            centred.append(shifted)
-            q = float(second_moment(shifted, q))
-        return self.with_layers(centred)
+        return self.with_layers([phi for phi, _ in self._signals(tau0, centre=True)])
 
     def preactivation_variances(self, tau0: float) -> tuple[float, ...]:
         """The variance of what enters each activation, for inputs of norm tau0: the diagonal of (7.9)."""
-        square, variances = as_tau(tau0) ** 2, []
+        return tuple(variance for _, variance in self._signals(tau0))
+
+    def _signals(self, tau0: float, *, centre: bool = False) -> Iterator[tuple[Activation, float]]:
+        """Each activation, shifted to mean zero if `centre`, and the variance of what enters it."""
+        square = as_tau(tau0) ** 2
         q = square
         for layer in self.inputs:
-            variances.append(layer.weight * q + layer.inject * square + layer.constant)
-            q = float(second_moment(layer.phi, variances[-1]))
-        return tuple(variances)
+            q = layer.weight * q + layer.inject * square + layer.constant
+            phi = layer.phi.shifted(-float(mean_derivative(layer.phi, q, 0))) if centre else layer.phi
+            yield phi, q
+            q = float(second_moment(phi, q))
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -107,18 +130,7 @@ class Explicit(FeedforwardModel, RowModel):
         inject: Sequence[float] | None = None,
         bias2: float = 0.0,
     ) -> None:
-        if isinstance(layers, str | Activation):
-            raise InputError(
-                "Explicit takes a list of layers: Explicit(['relu', 'relu']), or Explicit(['relu']) for one."
-            )
-        resolved = tuple(as_activation(layer) for layer in layers)
-        if not resolved:
-            raise InputError("Explicit needs at least one hidden layer.")
-        count = len(resolved)
-        object.__setattr__(self, "layers", resolved)
-        object.__setattr__(self, "weights", _variances(weights, "weights", count, 1.0))
-        object.__setattr__(self, "inject", _variances(inject, "inject", count - 1, 0.0))
-        object.__setattr__(self, "bias2", as_variance(bias2, "bias2"))
+        self._set_layers(layers, weights, inject, bias2)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
         """The layer recursion (3.11), with injection (7.9)."""

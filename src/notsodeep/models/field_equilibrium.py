@@ -15,12 +15,12 @@ from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.models.field_newton import adjoint, carry, newton
-from notsodeep.models.guesses import ROUNDING_OF_ONE, guess_dual
 from notsodeep.models.mixing import Systems
+from notsodeep.models.newton import ROUNDING_OF_ONE, CovarianceSolution, guess_dual
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
 
-# Residual of a covariance, relative to √(q q'), that is accepted by default, and the part of it that is aimed at.
+# Residual of a covariance, relative to √(q q'), that is accepted, and the part of it that is aimed at.
 TOLERANCE, AIM = 1e-12, 0.02
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
 # In parts of the tolerance: the error of F' where it is carried along a step, how well the adjoint, whose entries are
@@ -46,31 +46,11 @@ class FieldEquation:
         feedback: σ_a².
         rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are
             plain iteration until they are small.
-        tolerance: the largest residual that is accepted.
     """
 
     dual: Dual
     feedback: float
     rate: float
-    tolerance: float = TOLERANCE
-
-
-@dataclass(frozen=True)
-class FieldSolution:
-    """Λ with F(Λ) and F'(Λ), all (stack, n, m).
-
-    Attributes:
-        steps: number of Newton steps.
-        residual: largest residual relative to √(q q').
-        evidence: how F was evaluated.
-    """
-
-    covariance: Array
-    value: Array
-    slope: Array
-    steps: int
-    residual: float
-    evidence: DualEvidence
 
 
 def evaluate(
@@ -107,7 +87,7 @@ def solve(
     guesses: tuple[Array, Array],
     systems: Systems,
     own: Own,
-) -> FieldSolution:
+) -> CovarianceSolution:
     """Solve the equation for the pairs of two sides.
 
     Args:
@@ -119,7 +99,7 @@ def solve(
         systems: how positions are mixed.
         own: entries where a variable meets itself.
     """
-    dual, tolerance, cautious = equation.dual, equation.tolerance, equation.rate >= 1.0
+    dual, cautious = equation.dual, equation.rate >= 1.0
     scale = left.root[:, :, None] * right.root[:, None, :]
     covariance, value, slope, before, rise, step, last = (np.empty_like(scale) for _ in range(7))
     flat = {name: array.reshape(-1) for name, array in (("b", entering), ("scale", scale), ("c", covariance))}
@@ -141,31 +121,31 @@ def solve(
     for number in range(most + 1):
         evidence = evaluate(dual, left, right, covariance, value, slope, own)
         # Rounding may prevent residuals below the tolerance.
-        enough = AIM * tolerance if number < EAGER else (tolerance if number < most else np.inf)
-        residual = advance(enough, SWEPT * tolerance)
+        enough = AIM * TOLERANCE if number < EAGER else (TOLERANCE if number < most else np.inf)
+        residual = advance(enough, SWEPT * TOLERANCE)
         if residual <= enough:
             break
         if number > 0 and residual < SMALL and not carried:
             wrong = carry(*(part.reshape(-1) for part in (value, slope, scale, last, step, before, rise)))
-            if wrong <= CARRIED * tolerance:
+            if wrong <= CARRIED * TOLERANCE:
                 value += before
                 slope += rise
                 residual, number, carried = advance(np.inf, 0.0), number + 1, True
-                if residual <= ENDED * tolerance:
+                if residual <= ENDED * TOLERANCE:
                     break
         value, before, slope, rise, step, last = before, value, rise, slope, last, step
-    if residual > tolerance:
+    if residual > TOLERANCE:
         raise ConvergenceError(
             f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
             "Lower sigma_a2: the map is close to losing its contraction.",
         )
-    return FieldSolution(covariance, value, slope, number, residual, evidence)
+    return CovarianceSolution(value, slope, covariance, number, residual, evidence)
 
 
-def adjoint_products(equation: FieldEquation, solution: FieldSolution, systems: Systems) -> Array:
+def adjoint_products(equation: FieldEquation, solution: CovarianceSolution, systems: Systems) -> Array:
     """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
     result = np.empty_like(solution.slope)
-    goal = ADJOINT * equation.tolerance
+    goal = ADJOINT * TOLERANCE
     adjoint(solution.slope.reshape(-1), systems.arguments, equation.feedback, goal, result.reshape(-1))
     result *= solution.covariance
     return result

@@ -23,11 +23,10 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.deq import DEQ
+from notsodeep.models.deq import RecurrentModel
 from notsodeep.models.explicit import Explicit, FeedforwardModel, layer_words
 from notsodeep.models.field_equilibrium import evaluate
-from notsodeep.models.mixing import Propagation
-from notsodeep.models.programs import DenseTile
+from notsodeep.models.programs import EntrywiseTile
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation
 from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tiling import for_each_tile
@@ -67,8 +66,45 @@ def _square(values: Any, name: str) -> Array:
     return matrix
 
 
+class GraphModel(RowModel):
+    """What models of the nodes of a graph have in common.
+
+    Attributes:
+        propagation: S, nodes by nodes.
+    """
+
+    propagation: Array
+    dense: Any
+
+    def _set_propagation(self, propagation: Any) -> None:
+        matrix = _square(propagation, "propagation")
+        matrix.setflags(write=False)
+        object.__setattr__(self, "propagation", matrix)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, GraphModel)
+            and self.dense == other.dense
+            and np.array_equal(self.propagation, other.propagation)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dense, self.propagation.tobytes()))
+
+    def _check_nodes(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> None:
+        nodes = len(self.propagation)
+        if right is not None or len(left.values) != nodes:
+            rows = "two sets of rows" if right is not None else f"{len(left.values)} rows"
+            raise InputError(
+                f"A graph has one kernel, between all of its {nodes} nodes: X must have a row for each node, in their "
+                f"order, and there is no Y; got {rows}. On disk or on a cluster use block={nodes}."
+            )
+        if Kernel.NTK_PAPER in kernels:
+            raise InputError("The papers' tangent kernel 'ntk_paper' is not defined for a graph. Use 'ntk'.")
+
+
 @dataclass(frozen=True, init=False, eq=False)
-class GraphDEQ(RowModel):
+class GraphDEQ(RecurrentModel, GraphModel):
     """An implicit graph network: every node reads φ of its neighbours and the input of its neighbours, (10.7).
 
         u_i = Σ_k S_ik (σ_a/√m A φ(u_k) + σ_b B x_k) + bias
@@ -95,37 +131,13 @@ class GraphDEQ(RowModel):
         sigma_b2: float | None = None,
         bias2: float = 0.0,
     ) -> None:
-        matrix = _square(propagation, "propagation")
-        matrix.setflags(write=False)
-        object.__setattr__(self, "propagation", matrix)
-        dense = DEQ(activation, sigma_a2, sigma_b2, bias2)
-        for name in ("activation", "sigma_a2", "sigma_b2", "bias2"):
-            object.__setattr__(self, name, getattr(dense, name))
-
-    @property
-    def dense(self) -> DEQ:
-        """The DEQ of rows with the same activation and variances: this one on a graph whose nodes see themselves."""
-        return DEQ(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, GraphDEQ)
-            and self.dense == other.dense
-            and np.array_equal(self.propagation, other.propagation)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.dense, self.propagation.tobytes()))
+        self._set_propagation(propagation)
+        self._set_variances(activation, sigma_a2, sigma_b2, bias2)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> GraphProgram:
         """The fixed point over all pairs of nodes."""
-        _check_nodes(len(self.propagation), left, right, kernels)
+        self._check_nodes(left, right, kernels)
         return GraphProgram(self, left, any(kernel.is_tangent for kernel in kernels))
-
-    def unrolled(self, depth: int) -> GraphExplicit:
-        """The model cut after `depth` steps from z = 0; tied and untied weights have the same kernels."""
-        weights = (self.sigma_b2, *(self.sigma_a2,) * (depth - 1))
-        return self.network([self.activation] * depth, weights=weights, inject=(self.sigma_b2,) * (depth - 1))
 
     def network(
         self,
@@ -136,22 +148,6 @@ class GraphDEQ(RowModel):
     ) -> GraphExplicit:
         """An explicit network of these layers on the same graph, with the same bias."""
         return GraphExplicit(self.propagation, layers, weights=weights, inject=inject, bias2=self.bias2)
-
-    def centred(self, tau0: float) -> GraphDEQ:
-        """The same model with φ shifted to mean zero at nodes whose propagated input has norm tau0."""
-        return self._with(self.dense.centred(tau0).activation)
-
-    def _with(self, activation: Activation) -> GraphDEQ:
-        return GraphDEQ(self.propagation, activation, self.sigma_a2, self.sigma_b2, self.bias2)
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activation φ."""
-        return (self.activation,)
-
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of a pre-activation of nodes whose propagated inputs have norms up to `norm`."""
-        return self.dense.largest_variance(norm)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole model as plain JSON values, from which `model_from_dict` makes it again."""
@@ -170,19 +166,8 @@ class GraphDEQ(RowModel):
         return f"Graph{str(self.dense)[:-1]}, {len(self.propagation)} nodes)"
 
 
-def _check_nodes(nodes: int, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> None:
-    if right is not None or len(left.values) != nodes:
-        rows = "two sets of rows" if right is not None else f"{len(left.values)} rows"
-        raise InputError(
-            f"A graph has one kernel, between all of its {nodes} nodes: X must have a row for each node, in their "
-            f"order, and there is no Y; got {rows}. On disk or on a cluster use block={nodes}."
-        )
-    if Kernel.NTK_PAPER in kernels:
-        raise InputError("The papers' tangent kernel 'ntk_paper' is not defined for a graph. Use 'ntk'.")
-
-
 @dataclass(frozen=True, init=False, eq=False)
-class GraphExplicit(FeedforwardModel, RowModel):
+class GraphExplicit(FeedforwardModel, GraphModel):
     """A feed-forward graph network whose layers may read the input again: the recursion of (10.7), not its limit.
 
         u^(l)_i = Σ_k S_ik (√w_l W_l φ_(l-1)(u^(l-1)_k) + √c_l B_l x_k) + bias
@@ -211,31 +196,12 @@ class GraphExplicit(FeedforwardModel, RowModel):
         inject: Sequence[float] | None = None,
         bias2: float = 0.0,
     ) -> None:
-        matrix = _square(propagation, "propagation")
-        matrix.setflags(write=False)
-        object.__setattr__(self, "propagation", matrix)
-        dense = Explicit(layers, weights=weights, inject=inject, bias2=bias2)
-        for name in ("layers", "weights", "inject", "bias2"):
-            object.__setattr__(self, name, getattr(dense, name))
-
-    @property
-    def dense(self) -> Explicit:
-        """The network of rows with the same layers."""
-        return Explicit(self.layers, weights=self.weights, inject=self.inject, bias2=self.bias2)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, GraphExplicit)
-            and self.dense == other.dense
-            and np.array_equal(self.propagation, other.propagation)
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.dense, self.propagation.tobytes()))
+        self._set_propagation(propagation)
+        self._set_layers(layers, weights, inject, bias2)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> GraphFeedforward:
         """The layer recursion over all pairs of nodes."""
-        _check_nodes(len(self.propagation), left, right, kernels)
+        self._check_nodes(left, right, kernels)
         return GraphFeedforward(self, left, any(kernel.is_tangent for kernel in kernels))
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
@@ -261,23 +227,28 @@ class GraphProgram:
     """All kernels of the nodes of one graph: Λ by iteration of (10.7), Π by iteration of (10.8)."""
 
     def __init__(self, model: GraphDEQ, nodes: Samples, tangent: bool) -> None:
-        self.model, self.mix = model, Propagation(model.propagation).pairs
+        self.model = model
         self.nodes, self.tangent, self.careful = nodes, tangent, False
         self.check = SpotCheck(model.activation, tangent)
         self.checks = [self.check]
+
+    def mix(self, field: Array) -> Array:
+        """S M Sᵀ, for a symmetric M symmetric to the last bit."""
+        mixed = self.model.propagation @ field @ self.model.propagation.T
+        return np.asarray(0.5 * (mixed + mixed.T))
 
     def integrate_all_pairs(self) -> None:
         """Compute F of every pair of nodes by quadrature."""
         self.careful = True
 
     @cached_property
-    def whole(self) -> DenseTile:
+    def whole(self) -> EntrywiseTile:
         """All kernels of all pairs of nodes, computed when they are first needed."""
         model, samples = self.model, self.nodes.values
         forcing = model.sigma_b2 * self.mix(samples @ samples.T) + model.bias2
         covariance, features, slope, info = self._equilibrium(forcing, self.tangent)
         arrival = self._arrival(covariance, slope) if self.tangent else None
-        return DenseTile(features, covariance, slope if self.tangent else None, arrival, arrival, info)
+        return _all_kernels(features, covariance, slope, arrival, info)
 
     def _equilibrium(self, forcing: Array, tangent: bool) -> tuple[Array, Array, Array, KernelInfo]:
         """Λ, F(Λ) and F'(Λ) at the fixed point."""
@@ -337,19 +308,22 @@ class GraphProgram:
 
     def start(self) -> Array:
         """An array of zeros: the kernels of all nodes are computed together."""
-        return np.zeros_like(self.whole.features)
+        return np.zeros_like(self.whole.kernels[Kernel.CK])
 
-    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
+    def tile(self, start: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
         """The part of every kernel at these nodes."""
-        whole = self.whole
+        parts = {name: matrix[rows, columns] for name, matrix in self.whole.kernels.items()}
+        return EntrywiseTile(parts, self.whole.info)
 
-        def part(matrix: Array | None) -> Array | None:
-            return None if matrix is None else matrix[rows, columns]
 
-        return DenseTile(
-            whole.features[rows, columns], whole.preactivations[rows, columns],
-            part(whole.slope), part(whole.tangent), part(whole.paper), whole.info,
-        )  # fmt: skip
+def _all_kernels(
+    features: Array, covariance: Array, slope: Array, arrival: Array | None, info: KernelInfo
+) -> EntrywiseTile:
+    """All kernels from G, Λ, F' and Π; without Π no tangent kernels."""
+    kernels = {Kernel.CK: features, Kernel.CK_PREACTIVATIONS: covariance}
+    if arrival is not None:
+        kernels |= {Kernel.NTK: features + slope * arrival, Kernel.NTK_PREACTIVATIONS: arrival}
+    return EntrywiseTile(kernels, info)
 
 
 class GraphFeedforward(GraphProgram):
@@ -358,12 +332,12 @@ class GraphFeedforward(GraphProgram):
     model: GraphExplicit  # type: ignore[assignment]
 
     def __init__(self, model: GraphExplicit, nodes: Samples, tangent: bool) -> None:
-        self.model, self.mix = model, Propagation(model.propagation).pairs
+        self.model = model
         self.nodes, self.tangent, self.careful = nodes, tangent, False
         self.checks = [SpotCheck(layer.phi, tangent) for layer in model.inputs]
 
     @cached_property
-    def whole(self) -> DenseTile:
+    def whole(self) -> EntrywiseTile:
         """All kernels of all pairs of nodes, computed when they are first needed."""
         product = self.mix(self.nodes.values @ self.nodes.values.T)
         signal, passed, info = product, np.zeros_like(product), KernelInfo(0, 0.0, 0.0, 0)
@@ -381,8 +355,7 @@ class GraphFeedforward(GraphProgram):
             found = replace(found, error_bound=info.error_bound + found.error_bound)
             info = info.merge(found.with_caveat(layer.phi.caveat, layer.phi.shape.inaccuracy))
             signal, passed = self.mix(value), self.mix(slope * arrival)
-        slopes, tangents = (slope, arrival) if self.tangent else (None, None)
-        return DenseTile(value, covariance, slopes, tangents, tangents, info)
+        return _all_kernels(value, covariance, slope, arrival if self.tangent else None, info)
 
 
 def _evaluate(

@@ -1,12 +1,12 @@
-"""How a layer mixes positions: the average over the taps of a filter, or the propagation along a graph.
+"""How a layer mixes positions: the average over the taps of a filter.
 
 The covariance of pre-activations of two samples is a field over pairs of positions, M(s, s').  A layer whose weights
 are shared over positions maps it to another such field, docs/theory.md (10.1): a convolution to
 
-    (𝒜M)(s, s') = (1/q) Σ_δ M(s + δ, s' + δ)     over the q taps of the filter,
+    (𝒜M)(s, s') = (1/q) Σ_δ M(s + δ, s' + δ)     over the q taps of the filter.
 
-a graph with propagation matrix S to S M Sᵀ.  A convolution maps the diagonal s = s' into itself, so that a readout
-with weights of its own for each position needs the diagonal alone.
+It maps the diagonal s = s' into itself, so that a readout with weights of its own for each position needs the diagonal
+alone.
 """
 
 from __future__ import annotations
@@ -192,20 +192,4 @@ class Convolution:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Propagation:
-    """The propagation along a graph: M becomes S M Sᵀ.
-
-    Attributes:
-        matrix: S, nodes by nodes.
-    """
-
-    matrix: Array
-
-    def pairs(self, field: Array) -> Array:
-        """S M Sᵀ, for a symmetric M symmetric to the last bit."""
-        mixed = self.matrix @ field @ self.matrix.T
-        return np.asarray(0.5 * (mixed + mixed.T))
-
-
-__all__ = ["OPTIONS", "PADDINGS", "Convolution", "Propagation", "Systems", "average"]
+__all__ = ["OPTIONS", "PADDINGS", "Convolution", "Systems", "average"]

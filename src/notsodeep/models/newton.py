@@ -16,9 +16,10 @@ from notsodeep.duals.dual import Dual, DualEvidence
 from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.errors import ConvergenceError
-from notsodeep.models.guesses import guess_dual
 from notsodeep.validation import Array
 
+# Closer to ±1 than this, a correlation is ±1: rounding must not move equal positions apart.
+ROUNDING_OF_ONE = 1e-14
 MAX_STEPS, ROUGH_STEPS = 60, 4
 # Least 1 - σ_a² F' that Newton's method divides by: below it the equation has all but lost its solution.
 STEEPEST = 1e-4
@@ -29,15 +30,16 @@ CARRIED = 1e-6
 
 
 @dataclass(frozen=True)
-class TileSolution:
-    """The solution of the equation for all pairs of a tile.
+class CovarianceSolution:
+    """The solution of the equation of the covariances for all pairs of a tile or field.
 
     Attributes:
         value: F.
         slope: F'.
         covariance: Λ.
         steps: Newton steps.
-        residual: bound on what the last step leaves, of a correlation and of F' relative to √(E1 E1').
+        residual: bound on what the last step leaves, of a correlation and of F' relative to √(E1 E1'); of a field
+            the largest residual relative to √(q q').
         evidence: how F was evaluated.
     """
 
@@ -60,7 +62,7 @@ def solve_tile(
     lower: bool,
     condition: float,
     noise: float = 1e-13,
-) -> TileSolution:
+) -> CovarianceSolution:
     """F and F' at the solution of Λ = feedback · F(Λ) + forcing for all pairs of a tile.
 
     Args:
@@ -83,7 +85,7 @@ def solve_tile(
         forcing = np.tril(forcing, -1)
     if feedback == 0.0:
         evidence = dual.tiles(left, right, forcing[None], value, slope, lower=lower)
-        return TileSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
+        return CovarianceSolution(value[0], slope[0], forcing, 0, 0.0, evidence)
     bend, nothing = np.zeros(form), np.zeros((0, 0, 0))
     roots = left.root[0], right.root[0]
     scale = left.root[:, :, None] * right.root[:, None, :]
@@ -99,7 +101,7 @@ def solve_tile(
         evidence = seen if rough else evidence.merge(seen)
         if not np.isfinite(value.sum()):
             # The caller notices it, and computes all pairs again by quadrature.
-            return TileSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
+            return CovarianceSolution(value[0], slope[0], covariance[0], step, np.inf, evidence)
         largest, error = _step(
             value, slope, bend if carry else nothing, forcing, *roots, feedback, lower, narrowest, covariance
         )  # fmt: skip
@@ -113,7 +115,7 @@ def solve_tile(
             or (largest <= noise and largest >= 0.5 * before)
         ):
             residual = error**2 if carry and error <= CARRIED else largest
-            return TileSolution(value[0], slope[0], covariance[0], step, residual, evidence)
+            return CovarianceSolution(value[0], slope[0], covariance[0], step, residual, evidence)
         before = largest
     raise ConvergenceError(
         f"The covariances of some pairs did not converge: the last of {MAX_STEPS} Newton steps was {largest:.2g}.",
@@ -158,4 +160,44 @@ def _step(value, slope, bend, forcing, left, right, feedback, lower, narrowest, 
     return worst.max(), error.max()
 
 
-__all__ = ["solve_tile"]
+# --- a first guess of the covariances, from moments of one variable ---------------------------------------------------
+
+
+def guess_terms(side: Side, alone: Array) -> Array:
+    """M_0, M_1, the roots of what they leave of S and of q E1, and √(q/b); `alone` is b of a variable with itself."""
+    q, mean, rise = side.variances, side.mean, side.rise
+    rest = np.sqrt(np.maximum(side.energy - mean**2 - q * rise**2, 0.0))
+    steep = np.sqrt(np.maximum(side.steep - rise**2, 0.0) * q)
+    growth = np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
+    return np.stack([mean, rise, rest, steep, growth])
+
+
+@njit(**OPTIONS)
+def guess_dual(left, right, odd, entering, scale, covariance, value, slope):  # type: ignore[no-untyped-def]
+    """An approximation of F and F' that is exact at ρ = 0 and, for equal variances, at ρ = 1.
+
+    F ≈ M_0M_0' + M_1M_1'c + (α + β ρ²) ρ^p, p = 2, or 3 for an odd activation, at the correlations of `entering`.
+    `left` and `right` (5, stack, n) have M_0, M_1, the roots of what they leave of S and of q E1, from which α and β
+    follow, and the factors that turn `entering` into a covariance with its correlation.
+    """
+    power = 3.0 if odd else 2.0
+    for t in range(covariance.shape[0]):
+        for i in range(covariance.shape[1]):
+            c, most, values, rise = covariance[t, i], scale[t, i], value[t, i], slope[t, i]
+            enters, growth, growths = entering[t, i], left[4, t, i], right[4, t]
+            means, rises, rests, steeps = right[0, t], right[1, t], right[2, t], right[3, t]
+            mean, first, rest, steep = left[0, t, i], left[1, t, i], left[2, t, i], left[3, t, i]
+            for j in range(len(c)):
+                near, start = most[j] * (1.0 - ROUNDING_OF_ONE), enters[j] * growth * growths[j]
+                c[j] = most[j] if start > near else (-most[j] if start < -near else start)
+            for j in range(len(c)):
+                whole = rest * rests[j]
+                beta = min(max(0.5 * (steep * steeps[j] - power * whole), 0.0), whole)
+                alpha, rho = whole - beta, c[j] / most[j]
+                x = rho * rho
+                lead = x if odd else rho
+                values[j] = mean * means[j] + first * rises[j] * c[j] + (alpha + beta * x) * lead * rho
+                rise[j] = first * rises[j] + (power * alpha + (power + 2.0) * beta * x) * lead / most[j]
+
+
+__all__ = ["ROUNDING_OF_ONE", "CovarianceSolution", "guess_dual", "guess_terms", "solve_tile"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -15,54 +15,20 @@ from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.interpolation import at_variances
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.guesses import guess_terms
-from notsodeep.models.newton import TileSolution, solve_tile
+from notsodeep.models.newton import CovarianceSolution, guess_terms, solve_tile
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
-from notsodeep.models.tile_moves import equilibrium_tile, mirror_lower
+from notsodeep.models.tiling import equilibrium_tile, mirror_lower
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
 # Rounding of a covariance.
 ROUNDING = 4e-16
-
-
-@dataclass(frozen=True)
-class DenseTile:
-    """The kernels of one tile of a model of rows.
-
-    Attributes:
-        features: G, or Σ of the last layer.
-        preactivations: Λ, the covariance of what enters the (last) activation.
-        slope: D = F'(Λ), if a tangent kernel is computed.
-        tangent: Π, the tangent kernel of the pre-activations, if computed.
-        paper: the papers' tangent kernel, if computed.
-        info: how the kernels were obtained.
-    """
-
-    features: Array
-    preactivations: Array
-    slope: Array | None
-    tangent: Array | None
-    paper: Array | None
-    info: KernelInfo
-
-    def kernel(self, name: Kernel) -> Array:
-        """The kernel of this name."""
-        if name is Kernel.CK:
-            return self.features
-        if name is Kernel.CK_PREACTIVATIONS:
-            return self.preactivations
-        if self.slope is None or self.tangent is None or self.paper is None:
-            raise ValueError(f"{name} was not prepared")
-        if name is Kernel.NTK:
-            return np.asarray(self.features + self.slope * self.tangent)
-        return self.tangent if name is Kernel.NTK_PREACTIVATIONS else self.paper
 
 
 class RowProgram:
@@ -114,22 +80,11 @@ class EntrywiseTile:
         return self.kernels[name]
 
 
-def _at(function: Callable[[Array], Array], points: Array, key: Hashable) -> Array:
-    """A scalar function of the variance at many points; exact zeros, which have no logarithm, on their own."""
-    positive = points > 0
-    result = np.empty_like(points)
-    if positive.any():
-        result[positive] = at_many(lambda q: function(q)[:, None], points[positive], key)[:, 0]
-    if not positive.all():
-        result[~positive] = function(np.zeros(1))[0]
-    return result
-
-
 def _equilibrium_variances(phi: Activation, equation: PairEquation, squares: Array) -> Array:
     """Λ_ii of a DEQ at infinite depth for samples with these squared norms, (3.4)."""
     forcing = equation.gain * squares + equation.constant
     key = "variance", phi, equation.feedback
-    return _at(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
+    return at_variances(lambda b: np.asarray(solve_variance(phi, equation.feedback, b).q), forcing, key)
 
 
 class PairLayer:
@@ -182,7 +137,7 @@ class PairLayer:
             worst = max(worst, self.equation.feedback * float((size / side.variances).max()))
         return 10.0 * 2.0**-52 * worst
 
-    def _evidence(self, solution: TileSolution) -> KernelInfo:
+    def _evidence(self, solution: CovarianceSolution) -> KernelInfo:
         """How far F and F' may be off: errors of F, of the solution and of rounding."""
         evidence, rate = solution.evidence, self.equation.feedback * self.steepest
         if rate >= 1.0:
@@ -263,10 +218,16 @@ class Equilibrium(RowProgram):
     """A DEQ at infinite depth: each pair solves (3.5)."""
 
     def __init__(
-        self, phi: Activation, equation: PairEquation, left: Samples, right: Samples | None, tangent: bool
+        self,
+        phi: Activation,
+        equation: PairEquation,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
     ) -> None:
         super().__init__(left, right)
-        self.equation, self.tangent = equation, tangent
+        self.equation, self.kernels = equation, kernels
+        tangent = any(kernel.is_tangent for kernel in kernels)
         squares, others = self.squares
         rows = _equilibrium_variances(phi, equation, squares)
         columns = None if others is None else _equilibrium_variances(phi, equation, others)
@@ -284,56 +245,20 @@ class Equilibrium(RowProgram):
         """Compute F of every pair by quadrature."""
         self.layer.dual.careful = True
 
-    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EquilibriumTile:
-        """G and, for tangent kernels, D: the other kernels follow from them."""
+    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
+        """The kernels, which all follow from G and D = F'(Λ)."""
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         features, slope, info = self.layer.tile(c, rows, columns, diagonal=diagonal, near=pairs)
-        return EquilibriumTile(self.equation, c, features, slope if self.tangent else None, info)
+        return EntrywiseTile({name: self._kernel(name, c, features, slope) for name in self.kernels}, info)
 
-
-@dataclass(frozen=True)
-class EquilibriumTile:
-    """The kernels of one tile of a DEQ at infinite depth.
-
-    Attributes:
-        equation: its variances.
-        gram: C, the Gram matrix of the inputs.
-        features: G.
-        slope: D = F'(Λ), if a tangent kernel is computed.
-        info: how they were obtained.
-    """
-
-    equation: PairEquation
-    gram: Array
-    features: Array
-    slope: Array | None
-    info: KernelInfo
-
-    @property
-    def preactivations(self) -> Array:
-        """Λ, the covariance of what enters the activation, (3.3)."""
-        return self.kernel(Kernel.CK_PREACTIVATIONS)
-
-    def kernel(self, name: Kernel) -> Array:
+    def _kernel(self, name: Kernel, c: Array, features: Array, slope: Array) -> Array:
         """The kernel of this name: (3.3), (3.8), (3.9) or (3.10)."""
         if name is Kernel.CK:
-            return self.features
-        slope = self.slope
-        if name.is_tangent and slope is None:
-            raise ValueError(f"{name} was not prepared")
-        equation, result = self.equation, np.empty_like(self.features)
-        equilibrium_tile(
-            self.gram,
-            self.features,
-            self.features if slope is None else slope,
-            equation.feedback,
-            equation.gain,
-            equation.constant,
-            name is Kernel.NTK_PREACTIVATIONS,
-            name is Kernel.NTK,
-            name is Kernel.NTK_PAPER,
-            result,
-        )
+            return features
+        equation, result = self.equation, np.empty_like(features)
+        flags = [name is kernel for kernel in (Kernel.NTK_PREACTIVATIONS, Kernel.NTK, Kernel.NTK_PAPER)]
+        parts = equation.feedback, equation.gain, equation.constant
+        equilibrium_tile(c, features, slope, *parts, *flags, result)
         return result
 
 
@@ -425,7 +350,7 @@ class Feedforward(RowProgram):
         for step in self.steps:
             step.dual.careful = True
 
-    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> DenseTile:
+    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
         """The kernels after the last layer."""
         pairs = self.near_parallel(c, rows, columns, diagonal) if self.watch else None
         covariance, features, tangent, info = c, c, c, NO_EVIDENCE
@@ -440,7 +365,9 @@ class Feedforward(RowProgram):
             if self.sum_of_features:
                 paper = features + layer.weight * slope * paper
             info = info.merge(step_info)
-        if slope is None or not self.tangent:
-            return DenseTile(features, covariance, None, None, None, info)
-        network = paper if self.sum_of_features else features + slope * tangent
-        return DenseTile(features, covariance, slope, tangent, network, info)
+        kernels = {Kernel.CK: features, Kernel.CK_PREACTIVATIONS: covariance}
+        if slope is not None and self.tangent:
+            network = features + slope * tangent
+            kernels |= {Kernel.NTK: network, Kernel.NTK_PREACTIVATIONS: tangent}
+            kernels[Kernel.NTK_PAPER] = paper if self.sum_of_features else network
+        return EntrywiseTile(kernels, info)

@@ -8,10 +8,9 @@ memory, on disk, on a cluster, as an operator, as an estimator. A model that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -129,17 +128,25 @@ class RowModel:
         return self
 
 
-@cache
-def _has_methods(kind: Hashable) -> bool:
-    """Whether all instances of a class are models; what an instance has of its own is not seen."""
-    return isinstance(kind, type) and issubclass(kind, Model)
+def as_tau(tau0: float) -> float:
+    """The norm of a typical input: a finite positive number."""
+    if np.ndim(tau0):
+        raise InputError(
+            f"tau0 is one number, the norm of a typical row, and came with shape {np.shape(tau0)}. Of samples in "
+            "rows it is np.sqrt(np.mean(np.sum(X**2, axis=1)))."
+        )
+    value = float(tau0)
+    if not np.isfinite(value) or value <= 0:
+        raise InputError(
+            f"tau0 is the root of a variance (the norm of a typical row) and must be positive; got {tau0}."
+        )
+    return value
 
 
 def as_model(model: Any, depth: int | None = None) -> Model:
     """The model, cut at a finite depth if one is given; an InputError for anything that is not a model."""
-    known = _has_methods(cast(Hashable, type(model))) or isinstance(model, Model)
     # A class has the methods of its instances, and is no model itself.
-    if isinstance(model, type) or not known:
+    if isinstance(model, type) or not isinstance(model, Model):
         raise InputError(
             f"model must be a network specification such as DEQ('tanh', 0.2) or Explicit(['relu']), "
             f"not {type(model).__name__}."
@@ -164,4 +171,6 @@ class Unrollable(Protocol):
         """The model cut after this many layers, whose weights are not tied."""
 
 
-__all__ = ["HasActivations", "Model", "Program", "RowModel", "Samples", "Tile", "WriteActivation", "as_model"]
+__all__ = [
+    "HasActivations", "Model", "Program", "RowModel", "Samples", "Tile", "WriteActivation", "as_model", "as_tau",
+]  # fmt: skip

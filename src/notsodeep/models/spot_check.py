@@ -8,15 +8,13 @@ F and F', so that every model is checked here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numba import njit
 
 from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
-from notsodeep.validation import Array, IntArray
+from notsodeep.validation import Array
 
 # Gauss-Legendre nodes of a panel, and how many standard deviations the panels cover.
 NODES, REACH = 16, 9.0
@@ -166,11 +164,10 @@ class SpotCheck:
     Args:
         phi: the activation.
         tangent: F' is needed too.
-        tolerance: accepted error of F and F' at the solution of an equation.
     """
 
-    def __init__(self, phi: Activation, tangent: bool, tolerance: float = 0.0) -> None:
-        self.phi, self.tangent, self.tolerance = phi, tangent, tolerance
+    def __init__(self, phi: Activation, tangent: bool) -> None:
+        self.phi, self.tangent = phi, tangent
         self.parts: list[Array] = []
 
     def add(
@@ -191,13 +188,17 @@ class SpotCheck:
         chance = (12_345 + 7919 * number) % covariance.size
         self.parts.append(_noted(left.root, right.root, covariance, value, slope, chance))
 
-    def differences(self, count: int, bound: float) -> Differences:
-        """Differences of at most `count` pairs: the extreme ones of all tiles and some at random."""
+    def differences(self, count: int, bound: float) -> tuple[Array, int]:
+        """Differences of at most `count` pairs, the extreme ones of all tiles and some at random, from F and F'.
+
+        They are relative to √(S S') and √(E1 E1'), and NaN where a pair could not be recomputed.  The number is
+        that of pairs whose difference neither the stated bound nor rounding explains.
+        """
         pairs = np.concatenate(self.parts, axis=1) if self.parts else np.empty((5, 0))
         # A pair that was not computed, or has no signal, has the covariance zero.
         pairs = pairs[:, pairs[2] != 0.0]
         if not pairs.shape[1]:
-            return Differences(np.zeros(0), np.zeros(0))
+            return np.zeros(0), 0
         rho, size, ratio = (
             pairs[2] / np.sqrt(pairs[0]) / np.sqrt(pairs[1]),
             pairs[0] * pairs[1],
@@ -208,15 +209,16 @@ class SpotCheck:
         ]  # fmt: skip
         others = np.random.default_rng(pairs.shape[1]).permutation(pairs.shape[1])[:count]
         chosen = pairs[:, list(dict.fromkeys(int(one) for one in (*extreme, *others)))[:count]]
-        compared = self._compare(chosen, 0)
-        beyond = compared.beyond(bound)
-        if not len(beyond):
-            return compared
-        # Doubt the check first: with all its panels halved.
-        return self._compare(chosen[:, beyond], 1)
+        compared, rounding = self._compare(chosen, 0)
+        beyond = compared > bound + rounding
+        if beyond.any():
+            # Doubt the check first: with all its panels halved.
+            compared, rounding = self._compare(chosen[:, beyond], 1)
+            beyond = compared > bound + rounding
+        return compared, int(beyond.sum())
 
-    def _compare(self, pairs: Array, halvings: int) -> Differences:
-        """Differences of F and F' of these pairs (variances, covariance, F, F')."""
+    def _compare(self, pairs: Array, halvings: int) -> tuple[Array, Array]:
+        """Differences of F and F' of pairs (variances, covariance, F, F'), and what rounding of Λ explains of them."""
         phi, variances, covariance = self.phi, pairs[:2], pairs[2]
         second, steep = (part.reshape(2, -1) for part in moments(phi, variances.reshape(-1), halvings))
         energy, speed = (np.maximum(np.sqrt(part[0] * part[1]), 1e-300) for part in (second, steep))
@@ -226,13 +228,13 @@ class SpotCheck:
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
         differences = np.abs(results[:, 0] - pairs[3]) / size
-        rounding = OWN + self.tolerance + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
+        rounding = OWN + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
         # An offset may be nearly all of F.
         rounding = rounding + ROUNDING * phi.offset**2 / size
         if self.tangent:
             differences = np.maximum(differences, np.abs(results[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
-        return Differences(differences, rounding)
+        return differences, rounding
 
 
 @njit(**OPTIONS)
@@ -278,23 +280,6 @@ def _extremes(covariance, left, right):  # type: ignore[no-untyped-def]
     return top, bottom
 
 
-@dataclass(frozen=True)
-class Differences:
-    """How far noted pairs are from their recomputation, relative to √(S S') and √(E1 E1').
-
-    Attributes:
-        differences: of each pair; NaN if it could not be recomputed.
-        rounding: how much of it rounding of the covariances explains.
-    """
-
-    differences: Array
-    rounding: Array
-
-    def beyond(self, bound: float) -> IntArray:
-        """The pairs whose difference the stated bound does not explain."""
-        return np.flatnonzero(self.differences > bound + self.rounding)
-
-
 def _slope_rounding(phi: Activation, variances: Array, covariance: Array, speed: Array) -> Array:
     """How much rounding of a covariance may change F', relative to √(E1 E1')."""
     scale = np.maximum(np.sqrt(variances[0] * variances[1]), 1e-300)
@@ -307,4 +292,4 @@ def _slope_rounding(phi: Activation, variances: Array, covariance: Array, speed:
     return np.asarray((jumps**2 * angle / speed) + ROUNDING * (1.0 + scale / length**2))
 
 
-__all__ = ["Differences", "SpotCheck", "dual", "moments"]
+__all__ = ["SpotCheck", "dual", "moments"]

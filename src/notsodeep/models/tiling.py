@@ -1,4 +1,4 @@
-"""Tiles of a matrix through a function, from several threads; symmetric matrices by their lower half."""
+"""Tiles of a matrix through a function, from several threads, and compiled loops that move them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from functools import reduce
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+from numba import njit
+
+from notsodeep.duals.strips import OPTIONS
 from notsodeep.progress import Report, silent
 from notsodeep.results import KernelInfo
 
@@ -25,7 +29,7 @@ def announce_compilation(stream: TextIO | None = None) -> bool:
     if stream is None and not (sys.stderr.isatty() or _in_notebook()):
         return False
     folder = os.environ.get("NUMBA_CACHE_DIR") or str(Path(__file__).parent / "__pycache__")
-    if any(Path(folder).rglob("tile_moves.*.nbi")):
+    if any(Path(folder).rglob("tiling.*.nbi")):
         return False
     print(
         "notsodeep: first call on this machine, compiling the inner loops (10 to 30 s, once) …",
@@ -91,3 +95,67 @@ def _reported(results: Iterable[KernelInfo], total: int, report: Report) -> Iter
     for done, result in enumerate(results, 1):
         report(done, total, lambda: "")
         yield result
+
+
+# --- compiled loops: into a matrix and its mirror image, and from G and F' to the other kernels ----------------------
+
+# Side of the squares by which a tile is turned: both of its images are in the cache.
+SQUARE = 16
+# Side of the squares by which a tile is written into its mirror image: one of their lines is one of the cache.
+TURNED = 8
+
+
+@njit(**OPTIONS)
+def put_tile(tile, output, top, left, mirrored):  # type: ignore[no-untyped-def]
+    """Write a tile whose first entry is (top, left), and, if `mirrored`, its mirror image."""
+    rows, columns = tile.shape
+    for i in range(rows):
+        line = output[top + i, left : left + columns]
+        for j in range(columns):
+            line[j] = tile[i, j]
+    if not mirrored:
+        return
+    turned = np.empty((TURNED, TURNED))
+    for begin in range(0, columns, TURNED):
+        width = min(TURNED, columns - begin)
+        for first in range(0, rows, TURNED):
+            height = min(TURNED, rows - first)
+            for i in range(height):
+                for j in range(width):
+                    turned[j, i] = tile[first + i, begin + j]
+            for j in range(width):
+                line = output[left + begin + j, top + first : top + first + height]
+                for i in range(height):
+                    line[i] = turned[j, i]
+
+
+@njit(**OPTIONS)
+def mirror_lower(tile):  # type: ignore[no-untyped-def]
+    """Copy what is below the diagonal of a square tile to the other side of it."""
+    size = len(tile)
+    for begin in range(0, size, SQUARE):
+        for first in range(begin, size, SQUARE):
+            for i in range(begin, min(begin + SQUARE, size)):
+                for j in range(max(first, i + 1), min(first + SQUARE, size)):
+                    tile[i, j] = tile[j, i]
+
+
+@njit(**OPTIONS)
+def equilibrium_tile(c, features, slope, feedback, gain, constant, resolve, carry, features_carried, result):  # type: ignore[no-untyped-def]
+    """Λ = feedback G + gain c + constant; then Λ/(1 - feedback D), times D and plus G, as the flags say.
+
+    `features_carried` has G/(1 - feedback D) in the place of all that.
+    """
+    rows, columns = c.shape
+    for i in range(rows):
+        for j in range(columns):
+            result[i, j] = feedback * features[i, j] + gain * c[i, j] + constant
+        if features_carried:
+            for j in range(columns):
+                result[i, j] = features[i, j] / (1.0 - feedback * slope[i, j])
+        elif carry:
+            for j in range(columns):
+                result[i, j] = features[i, j] + slope[i, j] * result[i, j] / (1.0 - feedback * slope[i, j])
+        elif resolve:
+            for j in range(columns):
+                result[i, j] /= 1.0 - feedback * slope[i, j]

@@ -9,7 +9,7 @@ import numpy as np
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.interpolation import at_many
+from notsodeep.gaussian.interpolation import at_variances
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.gaussian.variance import solve_variance
 from notsodeep.models.programs import LayerInput
@@ -24,13 +24,8 @@ def moment_at(moment: Callable[[Activation, Array], Array], phi: Activation, var
     if phi.shape.is_homogeneous and not phi.offset:
         unit, twice = (float(moment(phi, np.full(1, q))[0]) for q in (1.0, 2.0))
         return np.asarray(unit * variances if twice > 1.5 * unit else np.full(variances.shape, unit))
-    flat = variances.reshape(-1)
-    positive = flat > 0.0
-    result = np.full(flat.shape, float(moment(phi, np.zeros(1))[0]))
-    if positive.any():
-        key = moment.__name__, phi
-        result[positive] = at_many(lambda q: np.asarray(moment(phi, q))[:, None], flat[positive], key)[:, 0]
-    return result.reshape(variances.shape)
+    flat = at_variances(lambda q: np.asarray(moment(phi, q)), variances.reshape(-1), (moment.__name__, phi))
+    return flat.reshape(variances.shape)
 
 
 def largest_recurrent_variance(

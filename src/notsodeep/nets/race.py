@@ -23,7 +23,7 @@ from torch import Tensor
 
 from notsodeep.data import Preprocessing
 from notsodeep.designs import Design, design
-from notsodeep.designs.baselines import plain_layers
+from notsodeep.designs.families import plain_layers
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint

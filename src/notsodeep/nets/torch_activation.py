@@ -52,14 +52,7 @@ class TorchActivation:
     def write(self, h: Tensor, out: Tensor) -> Tensor:
         """φ(h) into the memory of `out`; for loops that record no gradient."""
         phi = self.phi
-        if self._form.into is not None and phi.gain == 1.0:
-            self._form.into(h, out=out)
-        elif self._form.in_place is not None:
-            self._form.in_place(torch.mul(h, phi.gain, out=out))
-        else:
-            return out.copy_(self(h))
-        if phi.amplitude != 1.0:
-            out.mul_(phi.amplitude)
+        torch.mul(self._form.value(h if phi.gain == 1.0 else phi.gain * h), phi.amplitude, out=out)
         return out if phi.offset == 0.0 else out.add_(phi.offset)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from notsodeep.data import GaussianMixture
 from notsodeep.designs import Design
-from notsodeep.designs.baselines import plain_layers
+from notsodeep.designs.families import plain_layers
 from notsodeep.extras import needed
 from notsodeep.learning import Comparison, LearningCurve, compare_models, learning_curve
 from notsodeep.validation import Array

@@ -19,8 +19,8 @@ from scipy.optimize import brentq
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.files import atomic_write
+from notsodeep.gaussian.variance import contraction_rates
 from notsodeep.models import DEQ
-from notsodeep.models.rates import contraction_rates
 
 ACTIVATIONS = ("relu", "tanh", "gelu", "softplus")
 RATES = (0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1)
