@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--lengths", type=int, nargs="*", default=[3, 5, 7, 9])
     parser.add_argument("--data", default="digits", help="a data set of notsodeep.data.load")
     options = parser.parse_args()
-    model = nsd.ConvDEQ("relu", 0.9, 0.5)
+    model = nsd.ConvDEQ("relu", 0.9, 0.5, tolerance=1e-5)
     tasks = [(f"chain of {one}", model, chain(options.samples, one)) for one in options.lengths]
     rows = load(options.data, split="train", n=options.samples)
     labelled = Preprocessing.fit(rows.X).apply(rows.X), rows.y

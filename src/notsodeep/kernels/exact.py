@@ -27,6 +27,7 @@ def conjugate_kernel(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
+    tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
     """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
@@ -47,6 +48,8 @@ def conjugate_kernel(
             take half of what is free.
         storage: "float64" or "float32", the precision that is kept; blocks are always computed in float64.
         block: rows and columns of a block; as large as memory allows if not given.
+        tolerance: error that kernels of images may have, relative to the diagonal, up to 1e-4; 1e-12 if not given.
+            Models of rows have none.
         progress: True for a bar on stderr, or a function (see `notsodeep.progress`) that is called for each block, or
             for each tile where the whole kernel is computed in memory.
 
@@ -54,7 +57,7 @@ def conjugate_kernel(
         The kernel (n, n) or (n, k) as an array, or as a `StoredKernel` where `out` is given; with `return_info` that
         and a `KernelInfo`.
     """
-    options = ComputeOptions(out, client, max_memory, storage, block, progress)
+    options = ComputeOptions(out, client, max_memory, storage, block, progress, tolerance)
     (kernel,), info = compute_kernels(as_model(model, depth), X, Y, (as_conjugate_kernel(of),), options)
     return (kernel, info) if return_info else kernel
 
@@ -72,6 +75,7 @@ def tangent_kernel(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
+    tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
     """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
@@ -80,7 +84,7 @@ def tangent_kernel(
     of f = ⟨a, z⟩ with all weights trained, the true one; "paper" (or "ntk_paper") is G/(1 - σ_a² D) as the papers
     define it; "preactivations" (or "ntk_preactivations") is Λ/(1 - σ_a² D).
     """
-    options = ComputeOptions(out, client, max_memory, storage, block, progress)
+    options = ComputeOptions(out, client, max_memory, storage, block, progress, tolerance)
     (kernel,), info = compute_kernels(as_model(model, depth), X, Y, (as_tangent_kernel(of),), options)
     return (kernel, info) if return_info else kernel
 
@@ -98,6 +102,7 @@ def both_kernels(
     max_memory: str | int | None = None,
     storage: str = "float64",
     block: int | None = None,
+    tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
     """The conjugate kernel (of features) and a tangent kernel in one pass, for little more than the second alone.
@@ -108,7 +113,7 @@ def both_kernels(
     Returns:
         The conjugate kernel and the tangent kernel; with `return_info` these and a `KernelInfo` of both.
     """
-    options = ComputeOptions(out, client, max_memory, storage, block, progress)
+    options = ComputeOptions(out, client, max_memory, storage, block, progress, tolerance)
     names = (Kernel.CK, as_tangent_kernel(of))
     kernels, info = compute_kernels(as_model(model, depth), X, Y, names, options)
     return (*kernels, info) if return_info else tuple(kernels)

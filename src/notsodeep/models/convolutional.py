@@ -18,13 +18,16 @@ from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, 
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.deq import RecurrentModel
 from notsodeep.models.explicit import FeedforwardModel, layer_words
+from notsodeep.models.field_equilibrium import TOLERANCE
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
 from notsodeep.models.programs import Feedforward, LayerInput
 from notsodeep.models.protocol import Program, Samples, WriteActivation
-from notsodeep.validation import Array, as_count, as_real, one_of
+from notsodeep.validation import Array, as_count, as_number, as_real, one_of
 
 READOUTS = ("flatten", "pool")
+# The largest tolerance: beyond it, Newton's method would not be needed.
+LOOSEST = 1e-4
 _GEOMETRY = ("filter_size", "padding", "readout")
 
 
@@ -108,6 +111,14 @@ def _rows(samples: Samples) -> Samples:
     return replace(samples, values=samples.values.reshape(len(samples.values), -1), squares=squares)
 
 
+def _as_tolerance(value: Any) -> float:
+    """The largest residual of an equilibrium that is accepted, relative to √(Λ_ii Λ_jj)."""
+    tolerance = TOLERANCE if value is None else as_number(value, "tolerance", positive=True)
+    if not TOLERANCE <= tolerance <= LOOSEST:
+        raise InputError(f"tolerance must be between {TOLERANCE:g} and {LOOSEST:g}, got {tolerance:g}.")
+    return tolerance
+
+
 @dataclass(frozen=True, init=False)
 class ConvDEQ(RecurrentModel, ImageModel):
     """A convolutional deep equilibrium model, docs/theory.md (10.1): its filters read φ of itself and the input.
@@ -146,7 +157,13 @@ class ConvDEQ(RecurrentModel, ImageModel):
         self._set_variances(activation, sigma_a2, sigma_b2, bias2)
         self._set_geometry(filter_size, padding, readout)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(
+        self,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+        tolerance: float | None = None,
+    ) -> Program:
         """One system of equations for each pair of samples, over their positions; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
@@ -154,7 +171,7 @@ class ConvDEQ(RecurrentModel, ImageModel):
             return self.dense.prepare(_rows(left), right and _rows(right), kernels)
         layer = LayerInput(self.activation, self.sigma_a2, self.sigma_b2, self.bias2)
         mixing = self._mixing(left)
-        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels)
+        return ImageEquilibrium([layer], mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
 
     def network(
         self,
@@ -227,7 +244,13 @@ class ConvExplicit(FeedforwardModel, ImageModel):
         self._set_layers(layers, weights, inject, bias2)
         self._set_geometry(filter_size, padding, readout)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+    def prepare(
+        self,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+        tolerance: float | None = None,
+    ) -> Program:
         """The layer recursion over the positions of each pair of samples; one position is a row."""
         self._check_kernels(kernels)
         _check_channels(left, right)
@@ -235,7 +258,7 @@ class ConvExplicit(FeedforwardModel, ImageModel):
             tangent = any(kernel.is_tangent for kernel in kernels)
             return Feedforward(self.inputs, _rows(left), right and _rows(right), tangent)
         layers, mixing = list(self.inputs), self._mixing(left)
-        return ImageFeedforward(layers, mixing, self.readout, left, right, kernels)
+        return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again."""

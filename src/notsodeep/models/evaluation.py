@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from notsodeep.errors import ConvergenceError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import Model, Samples
 from notsodeep.models.spot_check import RECOMPUTED, SpotCheck
@@ -26,6 +27,7 @@ def evaluate_kernels(
     left: Samples,
     right: Samples | None = None,
     report: Report = silent,
+    tolerance: float | None = None,
 ) -> tuple[list[Array], KernelInfo]:
     """Kernels of the samples `left` with the samples `right` as whole matrices, and how they were obtained.
 
@@ -35,12 +37,13 @@ def evaluate_kernels(
         left: samples of the rows.
         right: samples of the columns; None for the symmetric kernels of `left` with itself.
         report: called for each tile.
+        tolerance: error that models of images may leave; None for the least.
     """
     _announce_once()
-    outputs, info, reason = _filled(model, kernels, left, right, report)
+    outputs, info, reason = _filled(model, kernels, left, right, report, tolerance)
     if not reason:
         return outputs, info
-    outputs, again, reason = _filled(model, kernels, left, right, report, careful=True)
+    outputs, again, reason = _filled(model, kernels, left, right, report, tolerance, careful=True)
     if not all(np.isfinite(output).all() for output in outputs):
         raise ConvergenceError(
             f"Entries of the kernel of {model} are not finite.",
@@ -61,12 +64,13 @@ def _filled(
     left: Samples,
     right: Samples | None,
     report: Report,
+    tolerance: float | None,
     *,
     careful: bool = False,
 ) -> tuple[list[Array], KernelInfo, str]:
     """The kernels of all tiles, how they were obtained, and what a spot check has against them."""
     symmetric = right is None
-    program: Any = model.prepare(left, right, kernels)
+    program = _program(model, left, right, kernels, tolerance)
     if careful and hasattr(program, "integrate_all_pairs"):
         program.integrate_all_pairs()
     start = program.start()
@@ -91,6 +95,20 @@ def _filled(
     if not all(np.isfinite(output.sum()) for output in outputs):
         return outputs, info, "entries are not finite"
     return outputs, *_confirmed(getattr(program, "checks", ()), info, start.size)
+
+
+def _program(
+    model: Model, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...], tolerance: float | None
+) -> Any:
+    """The program of a model; only models of images have a tolerance."""
+    if tolerance is None:
+        return model.prepare(left, right, kernels)
+    if "tolerance" not in signature(model.prepare).parameters:
+        raise InputError(
+            f"{model} has no tolerance: its kernels are computed to full accuracy. Leave `tolerance` out; it is for "
+            "ConvDEQ and ConvExplicit."
+        )
+    return model.prepare(left, right, kernels, tolerance=tolerance)  # type: ignore[call-arg]
 
 
 def _confirmed(checks: Sequence[SpotCheck], info: KernelInfo, entries: int) -> tuple[KernelInfo, str]:

@@ -20,7 +20,7 @@ from notsodeep.models.newton import ROUNDING_OF_ONE, CovarianceSolution, guess_d
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
 
-# Residual of a covariance, relative to √(q q'), that is accepted, and the part of it that is aimed at.
+# Residual of a covariance, relative to √(q q'), that is accepted by default, and the part of it that is aimed at.
 TOLERANCE, AIM = 1e-12, 0.02
 MAX_STEPS, CAUTIOUS_STEPS = 60, 2000
 # In parts of the tolerance: the error of F' where it is carried along a step, how well the adjoint, whose entries are
@@ -46,11 +46,13 @@ class FieldEquation:
         feedback: σ_a².
         rate: bound on σ_a² F'; where it is not below 1, the map may not be a contraction everywhere, and steps are
             plain iteration until they are small.
+        tolerance: the largest residual that is accepted.
     """
 
     dual: Dual
     feedback: float
     rate: float
+    tolerance: float = TOLERANCE
 
 
 def evaluate(
@@ -99,7 +101,7 @@ def solve(
         systems: how positions are mixed.
         own: entries where a variable meets itself.
     """
-    dual, cautious = equation.dual, equation.rate >= 1.0
+    dual, tolerance, cautious = equation.dual, equation.tolerance, equation.rate >= 1.0
     scale = left.root[:, :, None] * right.root[:, None, :]
     covariance, value, slope, before, rise, step, last = (np.empty_like(scale) for _ in range(7))
     flat = {name: array.reshape(-1) for name, array in (("b", entering), ("scale", scale), ("c", covariance))}
@@ -121,20 +123,20 @@ def solve(
     for number in range(most + 1):
         evidence = evaluate(dual, left, right, covariance, value, slope, own)
         # Rounding may prevent residuals below the tolerance.
-        enough = AIM * TOLERANCE if number < EAGER else (TOLERANCE if number < most else np.inf)
-        residual = advance(enough, SWEPT * TOLERANCE)
+        enough = AIM * tolerance if number < EAGER else (tolerance if number < most else np.inf)
+        residual = advance(enough, SWEPT * tolerance)
         if residual <= enough:
             break
         if number > 0 and residual < SMALL and not carried:
             wrong = carry(*(part.reshape(-1) for part in (value, slope, scale, last, step, before, rise)))
-            if wrong <= CARRIED * TOLERANCE:
+            if wrong <= CARRIED * tolerance:
                 value += before
                 slope += rise
                 residual, number, carried = advance(np.inf, 0.0), number + 1, True
-                if residual <= ENDED * TOLERANCE:
+                if residual <= ENDED * tolerance:
                     break
         value, before, slope, rise, step, last = before, value, rise, slope, last, step
-    if residual > TOLERANCE:
+    if residual > tolerance:
         raise ConvergenceError(
             f"The covariances of two samples did not converge: residual {residual:.2g} after {number} steps.",
             "Lower sigma_a2: the map is close to losing its contraction.",
@@ -145,7 +147,7 @@ def solve(
 def adjoint_products(equation: FieldEquation, solution: CovarianceSolution, systems: Systems) -> Array:
     """B ∘ Λ in units of R, the field whose sum is what the tangent kernel adds to the conjugate kernel, (10.3)."""
     result = np.empty_like(solution.slope)
-    goal = ADJOINT * TOLERANCE
+    goal = ADJOINT * equation.tolerance
     adjoint(solution.slope.reshape(-1), systems.arguments, equation.feedback, goal, result.reshape(-1))
     result *= solution.covariance
     return result

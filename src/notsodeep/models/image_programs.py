@@ -32,8 +32,8 @@ from notsodeep.models.variances import moment_at
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array, IntArray
 
-# What the series of F and F' may leave out.
-LEFT_OUT = 0.01 * TOLERANCE
+# In parts of the tolerance: what the series of F and F' may leave out.
+LEFT_OUT = 0.01
 # Relative change of a variance at which its iteration stops: a few roundings.
 SETTLED = 4e-15
 MOST_STEPS = 1200
@@ -104,6 +104,7 @@ class ImageProgram:
         left: samples (n, channels, …) of the rows.
         right: samples of the columns; None for the same.
         kernels: the kernels to compute.
+        tolerance: residual of an equilibrium that is accepted.
     """
 
     def __init__(
@@ -114,8 +115,9 @@ class ImageProgram:
         left: Samples,
         right: Samples | None,
         kernels: tuple[Kernel, ...],
+        tolerance: float = TOLERANCE,
     ) -> None:
-        self.layers, self.mixing, self.kernels = layers, mixing, kernels
+        self.layers, self.mixing, self.kernels, self.tolerance = layers, mixing, kernels, tolerance
         self.pool = readout == "pool"
         self.weight = mixing.count ** (-2.0 if self.pool else -1.0)
         self.tangent = any(kernel.is_tangent for kernel in kernels)
@@ -123,8 +125,9 @@ class ImageProgram:
         self.sets.append(self.sets[0] if right is None else self._set(right))
         self.shape = len(self.sets[0].keys), len(self.sets[1].keys)
         pairs = int(EVALUATIONS * self.shape[0] * self.shape[1] / self.weight)
-        self.duals = [Dual(layer.phi, self._range(k), pairs, LEFT_OUT) for k, layer in enumerate(layers)]
-        self.checks = [SpotCheck(layer.phi, self.tangent) for layer in layers]
+        allowed = LEFT_OUT * tolerance
+        self.duals = [Dual(layer.phi, self._range(k), pairs, allowed) for k, layer in enumerate(layers)]
+        self.checks = [SpotCheck(layer.phi, self.tangent, tolerance) for layer in layers]
         # Where samples are few, all threads have a tile; strips of columns should be full all the same.
         closed = all(layer.phi.shape.is_homogeneous for layer in layers)
         tiles = max(threads(), TILES) if closed or max(self.shape) > TILES * WIDTH else 2
@@ -256,7 +259,7 @@ class ImageEquilibrium(ImageProgram):
         self.sensitivity = float((q * steep / np.maximum(energy, 1e-300)).max())
         if self.rate >= 1.0 and self.tangent:
             raise self._too_steep("The tangent kernel diverges", self.rate)
-        self.equation = FieldEquation(self.duals[0], layer.weight, self.rate)
+        self.equation = FieldEquation(self.duals[0], layer.weight, self.rate, self.tolerance)
         self._systems: dict[int, Systems] = {}
 
     def variances(self, forcing: Array) -> list[Array]:

@@ -164,10 +164,11 @@ class SpotCheck:
     Args:
         phi: the activation.
         tangent: F' is needed too.
+        tolerance: accepted error of F and F' at the solution of an equation.
     """
 
-    def __init__(self, phi: Activation, tangent: bool) -> None:
-        self.phi, self.tangent = phi, tangent
+    def __init__(self, phi: Activation, tangent: bool, tolerance: float = 0.0) -> None:
+        self.phi, self.tangent, self.tolerance = phi, tangent, tolerance
         self.parts: list[Array] = []
 
     def add(
@@ -228,7 +229,7 @@ class SpotCheck:
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
         differences = np.abs(results[:, 0] - pairs[3]) / size
-        rounding = OWN + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
+        rounding = OWN + self.tolerance + ROUNDING * np.sqrt(variances[0] * variances[1]) * speed / size
         # An offset may be nearly all of F.
         rounding = rounding + ROUNDING * phi.offset**2 / size
         if self.tangent:

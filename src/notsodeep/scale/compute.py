@@ -27,7 +27,7 @@ from notsodeep.validation import one_of
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """How kernels are computed and where they are stored.
+    """How kernels are computed and where they are stored; only `tolerance` changes the numbers.
 
     The attributes are the arguments of `notsodeep.conjugate_kernel` with the same names.
     """
@@ -38,6 +38,7 @@ class ComputeOptions:
     storage: str = "float64"
     block: int | None = None
     progress: bool | Report = False
+    tolerance: float | None = None
 
     def in_memory(self, X: Any, Y: Any) -> bool:
         """Whether the whole kernel is computed at once, from arrays in memory."""
@@ -56,18 +57,18 @@ def compute_kernels(
     """
     with reported(options.progress, "kernel") as report:
         if options.in_memory(X, Y):
-            return _whole(model, X, Y, kernels, report)
+            return _whole(model, X, Y, kernels, options.tolerance, report)
         return _by_blocks(model, X, Y, kernels, options, report)
 
 
 def _whole(
-    model: Model, X: Any, Y: Any, kernels: tuple[Kernel, ...], report: Report
+    model: Model, X: Any, Y: Any, kernels: tuple[Kernel, ...], tolerance: float | None, report: Report
 ) -> tuple[list[Any], KernelInfo]:
     left = model.check_samples(X)
     right = None if Y is None else model.check_samples(Y, "Y")
     _check_same_shape(left.shape, None if right is None else right.shape)
     sides = Samples(left), None if right is None else Samples(right)
-    return evaluate_kernels(model, kernels, *sides, report)
+    return evaluate_kernels(model, kernels, *sides, report, tolerance)
 
 
 def _by_blocks(
@@ -141,7 +142,9 @@ def _job(
     if given is None and store is not None:
         given = block_of(store)
     block = choose_block(given, spare, max(n, columns), p, options.storage, workers)
-    return make_job(model, kernels, *surveyed, block=block, storage=options.storage)
+    return make_job(
+        model, kernels, *surveyed, block=block, storage=options.storage, tolerance=options.tolerance
+    )
 
 
 def _beside_output(n: int, columns: int, kernels: int, options: ComputeOptions) -> int:

@@ -85,6 +85,7 @@ class Job:
     anchors: Array  # squared norms that all blocks share
     grid: Grid
     storage: str  # precision in which blocks are stored
+    tolerance: float | None = None  # error that kernels of images may have; None for the smallest possible
 
     def samples(self, rows: slice) -> Samples:
         """Read these samples of the rows of the matrix."""
@@ -96,7 +97,9 @@ class Job:
         others = None
         if not self.grid.symmetric or self.grid.mirrored(cell):
             others = self._read(self.right or self.left, columns)
-        blocks, info = evaluate_kernels(self.model, self.kernels, self.samples(rows), others)
+        blocks, info = evaluate_kernels(
+            self.model, self.kernels, self.samples(rows), others, tolerance=self.tolerance
+        )
         return [block.astype(self.storage, copy=False) for block in blocks], info
 
     def _read(self, source: SurveyedRows, part: slice) -> Samples:
@@ -113,6 +116,7 @@ class Job:
             "shape": [self.grid.rows, self.grid.columns],
             "storage": self.storage,
             "block": self.grid.block,
+            **({} if self.tolerance is None else {"tolerance": self.tolerance}),
         }
 
 
@@ -124,11 +128,12 @@ def make_job(
     *,
     block: int,
     storage: str,
+    tolerance: float | None = None,
 ) -> Job:
     """Construct the job for these samples with blocks of this size."""
     columns = right or left
     grid = Grid(left.count, columns.count, block, symmetric=right is None)
-    return Job(model, kernels, left, right, anchors(left.squares, columns.squares), grid, storage)
+    return Job(model, kernels, left, right, anchors(left.squares, columns.squares), grid, storage, tolerance)
 
 
 # --- size of a block --------------------------------------------------------------------------------------
