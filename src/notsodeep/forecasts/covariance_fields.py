@@ -2,8 +2,8 @@
 
 Iterates of a sample behave like further samples of the same model. The covariance of its pre-activations at two steps
 is a field: a number for a row, one number for each position of an image, a matrix over the nodes of a graph. A step of
-the solver maps it to σ_a² 𝒜F(field) + forcing. Fields of rows and images are arrays (samples, positions), those of a
-graph (1, nodes, nodes); several of them are stacked along the first axis.
+the solver maps it to σ_a² 𝒜F(field) + forcing, docs/theory.md (13.1). Fields of rows and images are arrays
+(samples, positions), those of a graph (1, nodes, nodes); several of them are stacked along the first axis.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Residuals of plain iteration and of Anderson acceleration in a wide network, without a network.
+"""Residuals of plain iteration and of Anderson acceleration in a wide network, docs/theory.md (13.1) and (13.2).
 
 Residuals are never differences of large numbers. A step multiplies the distance of two states by σ_a A, and where the
 pre-activations h, h' are close, E[(φ(h) − φ(h'))²] is linearised instead of being computed from F at three pairs.
