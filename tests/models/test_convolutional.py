@@ -197,7 +197,7 @@ def test_amplitude_and_offset(readout: str) -> None:
     [
         ("relu", "closed form"),
         ("tanh", "series"),
-        ("gelu", "series"),
+        ("gelu", "closed form"),
         ("elu", "table"),
         ("hard_tanh", "closed form"),
     ],
@@ -291,9 +291,6 @@ def test_a_tolerance_belongs_to_the_computation_not_to_the_model() -> None:
     samples, rows = images(3, 2, 4, 4), np.eye(3)
     for model in (nsd.ConvDEQ("relu", 0.3), nsd.ConvExplicit(["relu"])):
         assert "tolerance" not in model.to_dict()
-        assert type(model).from_dict({**model.to_dict(), "tolerance": 1e-5}) == model, (
-            "files of earlier versions"
-        )
         for wrong in (0.0, -1.0, 1e-15, 0.1, "small"):
             with pytest.raises(nsd.InputError, match="tolerance"):
                 nsd.conjugate_kernel(model, samples, tolerance=wrong)

@@ -72,10 +72,10 @@ def verdict(
 ) -> None:
     """Can a few explicit layers replace the DEQ? Yes, no or unsure, and why.
 
-    Before training: the accuracy predicted for 1, 2, 3, … steps and for the
+    Before training: the accuracy predicted for 1, 2, 3 and more steps and the
     equilibrium, and for an ordinary network of the same cost; without labels, their
     kernels. For a trained DEQ (FILE, see notsodeep distill): what distill builds
-    from it, and how often 1, 2, 3, … of its own steps choose the class it chooses.
+    from it, and how often a few of its own steps choose the class it chooses.
 
     Example: notsodeep verdict digits --activation relu --sigma-a2 0.5
 
