@@ -177,8 +177,9 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
         needed("zarr", "A kernel on disk (out=…)")
         with explained_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-    else:
+    elif not (path / LOCK).exists():
         _refuse_another(path, described)
+    # With a lock file the folder is that of a run, which may be creating its array right now.
     with folder_lock(path):
         # Checked again: of two runs that saw the folder vacant one has created the store by now.
         if is_vacant(path):
