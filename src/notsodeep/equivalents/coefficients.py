@@ -127,7 +127,7 @@ class LayerMoments:
 
 
 def coefficients(model: Model, tau0: float, kernel: str = "ck") -> Coefficients:
-    """The scalars α₁, α₂, α₃, γ² of a model's kernel at inputs of norm tau0.
+    """Compute the scalars α₁, α₂, α₃, γ² of a model's kernel at inputs of norm tau0.
 
     Args:
         model: a `DEQ` or an `Explicit` whose activations are centred at the scale where they act:

@@ -51,7 +51,7 @@ def equivalent(
     tolerance: float = 1e-6,
     progress: bool | Report = False,
 ) -> StructuredOperator:
-    """The high-dimensional equivalent of a kernel matrix, as an operator.
+    """Build the high-dimensional equivalent of a kernel matrix, as an operator.
 
     Args:
         model: a `DEQ` or an `Explicit`; for the asymptotic form centred, `model.centred(stats.tau0)`.

@@ -58,7 +58,7 @@ def _per_cent(share: float) -> str:
 
 
 def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1e-3) -> KernelDistance:
-    """The distance between two kernel matrices in operator norm, as they are and with the best factor.
+    """Measure the distance between two kernel matrices in operator norm, as they are and with the best factor.
 
     The distance is a convex function of the factor c. By the triangle inequality the best c is within
     2 ||K - c K'||₂/||K'||₂ of any other, so it is searched for around that of least squares.
@@ -134,7 +134,7 @@ def equivalence_error(
     progress: bool | Report = False,
     **options: Any,
 ) -> OperatorDistance:
-    """The distance between the exact kernel and its equivalent, docs/theory.md (4.8).
+    """Measure the distance between the exact kernel and its equivalent, docs/theory.md (4.8).
 
     Args:
         model: as in `equivalent`, which explains stats, kernel and form as well.

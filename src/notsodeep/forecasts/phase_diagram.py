@@ -45,7 +45,7 @@ def phase_diagram(
     injection: Sequence[float],
     norm: float = 1.0,
 ) -> PhaseDiagram:
-    """Contraction rates over a grid of two parameters.
+    """Compute contraction rates over a grid of two parameters.
 
     Args:
         make_model: `make_model(gain, injection)` returns a `DEQ`, `ConvDEQ` or `GraphDEQ`. For images and graphs the

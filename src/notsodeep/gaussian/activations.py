@@ -176,7 +176,7 @@ def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
 
 
 def activation(name: Any, **parameters: Any) -> Activation:
-    """The activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
+    """Return the activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
     What it is called elsewhere is understood too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
     slope; and so is a formula in x: activation("x*sigmoid(x)").

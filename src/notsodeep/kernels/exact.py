@@ -30,7 +30,7 @@ def conjugate_kernel(
     tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
-    """The conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
+    """Compute the conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
 
     Args:
         model: a DEQ (infinite depth unless `depth` is given), an Explicit network, or any other model.
@@ -78,11 +78,27 @@ def tangent_kernel(
     tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
-    """The neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
+    """Compute the neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
 
-    All arguments but `of`, and what is returned, are those of `conjugate_kernel`. `of="network"` (or "ntk") is the NTK
-    of f = ⟨a, z⟩ with all weights trained, the true one; "paper" (or "ntk_paper") is G/(1 - σ_a² D) as the papers
-    define it; "preactivations" (or "ntk_preactivations") is Λ/(1 - σ_a² D).
+    Args:
+        model: a DEQ, an Explicit network, or any other model.
+        X: samples, for models of rows (n, p).
+        Y: other samples (k, p) for the rectangular kernel; X itself if not given.
+        of: "network" (or "ntk"): the NTK of f = ⟨a, z⟩ with all weights trained, the true one; "paper" (or
+            "ntk_paper"): G/(1 - σ_a² D) as the papers define it; "preactivations" (or "ntk_preactivations"):
+            Λ/(1 - σ_a² D).
+        depth: number of untied layers after which the DEQ is cut, (3.12).
+        return_info: also return a `KernelInfo`: iterations, residual and error bound.
+        out: folder to write to, block by block; see `conjugate_kernel`, as for the arguments below.
+        client: where blocks are computed.
+        max_memory: memory that may be used, such as "4GB".
+        storage: "float64" or "float32".
+        block: rows and columns of a block.
+        tolerance: error that kernels of images may have.
+        progress: True for a bar on stderr, or a function.
+
+    Returns:
+        The kernel (n, n) or (n, k), as `conjugate_kernel` returns it.
     """
     options = ComputeOptions(out, client, max_memory, storage, block, progress, tolerance)
     (kernel,), info = compute_kernels(as_model(model, depth), X, Y, (as_tangent_kernel(of),), options)
@@ -105,7 +121,7 @@ def both_kernels(
     tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
-    """The conjugate kernel (of features) and a tangent kernel in one pass, for little more than the second alone.
+    """Compute the conjugate kernel (of features) and a tangent kernel in one pass, at little more than the second's cost.
 
     `of` is that of `tangent_kernel`, the other arguments are those of `conjugate_kernel`. In the folder `out` the two
     kernels become the folders ck.zarr and ntk.zarr (or ntk_paper.zarr, ntk_preactivations.zarr).

@@ -31,7 +31,7 @@ def evaluation_rows(module: Net) -> int:
 
 
 @dataclass(frozen=True)
-class Samples:
+class LabelledSamples:
     """Inputs (samples, or features in rows), targets of the loss in rows, and the classes where there are any."""
 
     inputs: Tensor
@@ -45,15 +45,17 @@ class Samples:
         """The classes of these rows, if there are any."""
         return None if self.labels is None else self.labels.index_select(0, rows)
 
-    def batches(self, rows: int) -> Iterator[Samples]:
+    def batches(self, rows: int) -> Iterator[LabelledSamples]:
         """Consecutive rows, as views."""
         for start in range(0, len(self), rows):
             part = slice(start, start + rows)
             labels = None if self.labels is None else self.labels[part]
-            yield Samples(self.inputs[part], self.target[part], labels)
+            yield LabelledSamples(self.inputs[part], self.target[part], labels)
 
 
-def as_samples(inputs: Any, y: Any, module: Net, loss: str, name: str, *, features: bool = False) -> Samples:
+def as_samples(
+    inputs: Any, y: Any, module: Net, loss: str, name: str, *, features: bool = False
+) -> LabelledSamples:
     """Inputs (or features) and their targets, on the device and in the precision of the module."""
     what = f"The inputs of {name}"
     rows = as_matrix(inputs, module.width, module, what) if features else as_inputs(inputs, module, what)
@@ -62,7 +64,7 @@ def as_samples(inputs: Any, y: Any, module: Net, loss: str, name: str, *, featur
         raise InputError(
             f"{name} has {len(rows)} samples and {len(target)} targets; one target for each sample is needed."
         )
-    return Samples(rows, target, labels)
+    return LabelledSamples(rows, target, labels)
 
 
 def as_inputs(X: Any, module: Net, name: str) -> Tensor:
@@ -142,8 +144,8 @@ class TrainingData:
         has_features: whether `inputs` are features that were given for a readout module, rather than samples.
     """
 
-    train: Samples
-    test: Samples | None
+    train: LabelledSamples
+    test: LabelledSamples | None
     has_features: bool
 
     @classmethod
@@ -161,7 +163,7 @@ class TrainingData:
                 "features= is for modules made with train='readout'; this one trains all its weights."
             )
 
-        def checked(pair: Any, given: Any, name: str) -> Samples:
+        def checked(pair: Any, given: Any, name: str) -> LabelledSamples:
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
                 raise InputError(f"{name} must be a pair (X, y); got {type(pair).__name__}.")
             if features is not None and given is None:
@@ -180,7 +182,7 @@ class TrainingData:
         return data
 
     @property
-    def parts(self) -> list[Samples]:
+    def parts(self) -> list[LabelledSamples]:
         """The training samples, and the test samples if there are any."""
         return [self.train] if self.test is None else [self.train, self.test]
 

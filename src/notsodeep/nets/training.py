@@ -24,7 +24,7 @@ from notsodeep.nets.default_learning_rate import MOMENTUM, OPTIMIZERS, default_l
 from notsodeep.nets.history import Epoch, History, SolverLog
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
-from notsodeep.nets.samples import Samples, TrainingData, compute_features, evaluation_rows
+from notsodeep.nets.samples import LabelledSamples, TrainingData, compute_features, evaluation_rows
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count, as_number, one_of
 
@@ -207,8 +207,8 @@ class _Training:
                 replace(part, inputs=compute_features(module, part.inputs, log=self.log)) for part in parts
             ]
             self.feature_seconds = synchronised_time(self.device) - began
-        self.train: Samples = parts[0]
-        self.test: Samples | None = parts[1] if data.test else None
+        self.train: LabelledSamples = parts[0]
+        self.test: LabelledSamples | None = parts[1] if data.test else None
         self.generator = torch.Generator().manual_seed(settings.seed)
         # The default belongs to the initial weights.
         self.lr = settings.lr or (
