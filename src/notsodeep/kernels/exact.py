@@ -121,7 +121,7 @@ def both_kernels(
     tolerance: float | None = None,
     progress: bool | Report = False,
 ) -> Any:
-    """Compute the conjugate kernel (of features) and a tangent kernel in one pass, at little more than the second's cost.
+    """Compute the conjugate kernel (of features) and a tangent kernel in one pass, at little more cost than one.
 
     `of` is that of `tangent_kernel`, the other arguments are those of `conjugate_kernel`. In the folder `out` the two
     kernels become the folders ck.zarr and ntk.zarr (or ntk_paper.zarr, ntk_preactivations.zarr).
