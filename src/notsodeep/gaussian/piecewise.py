@@ -121,7 +121,10 @@ class PiecewiseLinear(Shape):
     def pair_moments(self, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
         """F and F': the arc-cosine kernel of m x + e |x|, (3.20), or Price's integral, (3.17) and (3.18)."""
         if not self.is_homogeneous:
-            return _price_integral(self, q1, q2, c)
+            from notsodeep.gaussian.price import price_integral
+
+            means = [self.mean_derivative(q, k) for k in (0, 1) for q in (q1, q2)]
+            return price_integral(self, np.sqrt(q1), np.sqrt(q2), c, means)
         mean, half = (self.slopes[-1] + self.slopes[0]) / 2.0, (self.slopes[-1] - self.slopes[0]) / 2.0
         bound = np.sqrt(q1) * np.sqrt(q2)
         rho = c / bound
@@ -217,81 +220,6 @@ def hard_tanh(a: float = 1.0, c: float = 1.0) -> PiecewiseLinear:
 def hard_sigmoid() -> PiecewiseLinear:
     """The hard sigmoid clip(x/6 + 1/2, 0, 1)."""
     return PiecewiseLinear((-3.0, 3.0), (0.0, 1.0 / 6.0, 0.0), value=0.5)
-
-
-# --- pairs: Price's integral ----------------------------------------------------------------------------------------
-
-# Gauss-Legendre nodes through the layer, between it and _FAR, and beyond; the layer begins at gap/_DEEP, where e is
-# below 1e-17, and ends at gap · _OUT.
-_COUNTS = (36, 24, 20)
-_DEEP, _OUT, _FAR = 9.0, 4.5, 0.35
-# A layer below this is too thin to be followed.
-_THIN = 1e-7
-# Pairs integrated at once.
-_PAIRS = 4096
-
-
-def _price_integral(shape: PiecewiseLinear, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
-    """F and F' of straight pieces with any kinks, (3.17) and (3.18).
-
-    For each two kinks there is one integral over the angle δ from arccos |ρ| to π/2.  Its integrand has a layer at
-    δ = |α - β|, the gap between the kinks, as wide as that gap and flat below it: in log δ the layer has width one.
-    Gauss-Legendre rules in log δ through the layer and beyond it, and in δ from _FAR on, serve every pair, (3.32).
-    """
-    s1, s2 = np.sqrt(q1), np.sqrt(q2)
-    rho = np.clip(c / (s1 * s2), -1.0, 1.0)
-    knots, total = np.array(shape.knots), float(shape.weights.sum())
-    # Under a wide bell every e_kl is nearly 1 and a bounded φ has Σ w = 0: the ones are summed by hand and only
-    # e_kl - 1 goes through the quadrature, or terms of size q would cancel down to F of size 1.
-    wide = np.where(np.abs(knots).max(initial=0.0) < 0.5 * np.minimum(s1, s2), 1.0, 0.0)
-    angle = np.arcsin(rho)
-    area = wide * total**2 * angle
-    lever = wide * total**2 * (rho * angle + np.sqrt((1.0 - rho) * (1.0 + rho)) - 1.0)
-    for knot, weight in zip(knots, shape.weights, strict=True):
-        for other, other_weight in zip(knots, shape.weights, strict=True):
-            for start in range(0, len(c), _PAIRS):
-                part = slice(start, start + _PAIRS)
-                sums, arms = _two_kinks(knot / s1[part], other / s2[part], rho[part], wide[part])
-                area[part] += weight * other_weight * sums
-                lever[part] += weight * other_weight * arms
-    rises = shape.mean_derivative(q1, 1) * shape.mean_derivative(q2, 1)
-    means = shape.mean_derivative(q1, 0) * shape.mean_derivative(q2, 0)
-    return means + c * rises + s1 * s2 / (2.0 * np.pi) * lever, rises + area / (2.0 * np.pi)
-
-
-def _two_kinks(alpha: Array, beta: Array, rho: Array, wide: Array) -> tuple[Array, Array]:
-    """∫ e(θ) dθ and ∫ (ρ - sin θ) e(θ) dθ from 0 to arcsin ρ, for kinks at α and β; of e - 1 where `wide` is 1."""
-    # A negative ρ is a positive one with the sign of one variable exchanged; δ = π/2 - |θ|.
-    sign = np.where(rho < 0.0, -1.0, 1.0)
-    gap = np.minimum(np.abs(alpha - sign * beta), 80.0)
-    product = np.maximum(0.5 * sign * alpha * beta, -800.0)
-    low = 1.0 - np.abs(rho)
-    end = 2.0 * np.arcsin(np.sqrt(0.5 * low))
-    begin = np.minimum(np.maximum(np.maximum(end, gap / _DEEP), 1e-300), 0.5 * np.pi)
-    middle = np.minimum(np.maximum(_OUT * gap, begin), 0.5 * np.pi)
-    later, unit = np.maximum(middle, _FAR), np.maximum(middle, _THIN)
-    # Below the layer e = 0: e - 1 contributes -∫ dδ, and -∫ (cos δ_end - cos δ) dδ to the second integral.
-    half = 0.5 * (begin - end)
-    area = -wide * 2.0 * half
-    lever = -wide * (np.abs(rho) * 2.0 * half - 2.0 * np.sin(half) * np.cos(end + half))
-    # Beginning and length of the three panels in log δ, in log(δ - offset) and in δ.
-    panels = (
-        (np.log(begin), np.log(middle / begin), np.zeros_like(gap)),
-        (np.log(unit), np.log((later - middle + unit) / unit), middle - unit),
-        (later, 0.5 * np.pi - later, None),
-    )
-    for (first, length, offset), count in zip(panels, _COUNTS, strict=True):
-        nodes, weights = quadrature.legendre(count)
-        place = first[:, None] + length[:, None] * nodes
-        rate = np.ones_like(place) if offset is None else np.exp(place)
-        delta = place if offset is None else rate + offset[:, None]
-        square = np.maximum(np.sin(0.5 * delta) ** 2, 1e-290)
-        ratio = (0.125 * gap[:, None] ** 2 + square * product[:, None]) / (square * (1.0 - square))
-        height = (np.expm1(-np.minimum(ratio, 700.0)) + (1.0 - wide[:, None])) * rate * weights
-        own = length * height.sum(axis=1)
-        area += own
-        lever += length * (height * 2.0 * square).sum(axis=1) - low * own
-    return sign * area, lever
 
 
 # --- in torch -------------------------------------------------------------------------------------------------------
