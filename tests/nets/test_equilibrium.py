@@ -250,16 +250,16 @@ def test_vmap_over_batches(train: str, blocks: int) -> None:
 
 @ACTIVATION
 def test_tangents_are_central_differences(name: str) -> None:
-    _check_tangents(_net(name, 0.3), gaussian_rows(5, 4, 1))
+    check_tangents(_net(name, 0.3), gaussian_rows(5, 4, 1))
 
 
 def test_tangents_of_images() -> None:
     model = ConvDEQ("tanh", 0.3, bias2=0.1)
     net = ConvDEQNet(model, 2, 3, 2, (3, 4), seed=0, dtype=torch.float64, solver=TIGHT)
-    _check_tangents(net, gaussian_rows(3, 24, 1).reshape(3, 2, 3, 4))
+    check_tangents(net, gaussian_rows(3, 24, 1).reshape(3, 2, 3, 4))
 
 
-def _check_tangents(net: Net, X: Tensor) -> None:
+def check_tangents(net: Net, X: Tensor) -> None:
     """Compare jvp in inputs and all weights with central differences, and jacfwd with jacrev."""
     point = {"X": X, **{key: value.detach() for key, value in net.named_parameters()}}
     generator = torch.Generator().manual_seed(1)

@@ -113,7 +113,7 @@ def test_a_model_needs_no_torch() -> None:
         "X = np.random.default_rng(0).standard_normal((40, 3)); "
         "nsd.verdict(nsd.DEQ('relu', 0.2), X, np.arange(40) % 2)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # --- trained networks ------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ class Side:
 
     @property
     def phi(self) -> Activation:
-        """The activation."""
+        """The activation whose expectations are computed."""
         return self.prepared.methods.phi
 
     @property

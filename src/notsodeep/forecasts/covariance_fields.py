@@ -208,7 +208,7 @@ class GraphFields(Fields):
         return field.swapaxes(1, 2)
 
     def total(self, field: Array) -> Array:
-        """The trace."""
+        """Sum the variances over all nodes."""
         return np.asarray(self.variances(field).sum(axis=1))
 
     def outer(self, left: Array, right: Array) -> Array:

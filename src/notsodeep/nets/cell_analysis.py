@@ -47,7 +47,7 @@ class CellProblem:
         return cls(cell, x, first, [relative_change(z0, first)], torch.arange(len(z0), device=z0.device))
 
     def start(self) -> Tensor:
-        """z_1."""
+        """Return the state z_1 after the first evaluation."""
         return self.first.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
