@@ -116,6 +116,14 @@ def test_a_model_needs_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_samples_too_small_for_a_kernel_are_refused() -> None:
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2
+    with pytest.raises(nsd.InputError, match="Scale the samples up"):
+        nsd.depth_curve(nsd.DEQ("relu", 0.2), (1e-160 * X, y))
+    with pytest.raises(nsd.InputError, match="norm zero"):
+        nsd.forecast(nsd.DEQ("relu", 0.2), 1e-160 * X)
+
+
 # --- trained networks ------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ _FACTOR_TOLERANCE = 2e-3
 # Below this, relative to the factor, a distance is rounding.
 _ROUNDING = 1e-14
 # Rows up to which all eigenvalues are found in less time than the largest by iterations.
+_SMALLEST = 1e-150
 _SMALL = 200
 
 
@@ -83,9 +84,12 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
             factor * aslinearoperator(first) - other_factor * aslinearoperator(second), tolerance
         )
 
+    # Squares of entries enter the best factor: below this they vanish.
+    if min(np.abs(first).max(initial=0.0), np.abs(second).max(initial=0.0)) < _SMALLEST:
+        raise InputError(
+            "A kernel that is zero, or smaller than 1e-150, has no distance relative to its norm. Scale the samples up."
+        )
     whole, size = norm(1.0, 0.0), norm(0.0, 1.0)
-    if whole == 0.0 or size == 0.0:
-        raise InputError("A kernel that is zero has no distance relative to its norm.")
 
     plain, start = norm(1.0, 1.0), float(np.vdot(first, second) / np.vdot(second, second))
     found = (start, norm(1.0, start))

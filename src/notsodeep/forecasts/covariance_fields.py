@@ -28,6 +28,8 @@ from notsodeep.validation import Array
 
 # Steps and relative changes at which iterations for variances and for spectral radii end; growth that has no limit.
 MAX_STEPS, TOLERANCE, RADIUS_TOLERANCE, LIMITLESS = 5000, 1e-12, 1e-7, 1e5
+# The smallest variance of the input's share of a pre-activation.
+SMALLEST_FORCING = 1e-290
 # Factor by which the range of one `Dual` extends beyond the variances seen so far; relative steps of derivatives.
 MARGIN, STEP, NORM_STEP = 4.0, 1e-3, 1e-5
 # Terms of the adjoint's series that are computed; later ones follow the rate.
@@ -263,11 +265,12 @@ def fields_of(model: Any, X: Any) -> Fields:
             )
         forcing = model.sigma_b2 * (S @ (samples @ samples.T) @ S.T) + model.bias2
         fields = GraphFields(*variances, forcing[None], S)
-    silent = np.flatnonzero(fields.total(fields.forcing) <= 0.0)
+    # Ratios of subnormal numbers have no digits: such samples count as zero.
+    silent = np.flatnonzero(fields.total(fields.forcing) < SMALLEST_FORCING)
     if len(silent):
         raise InputError(
-            f"Sample {silent[0]} of X and {len(silent) - 1} others have norm zero: their state stays at zero, where "
-            "relative residuals are not defined. Remove them, or give the model a bias (bias2 > 0)."
+            f"{len(silent)} of {len(samples)} samples have norm zero, the first at index {silent[0]}: their state is "
+            "zero, where relative residuals are not defined. Remove them, or give the model a bias (bias2 > 0)."
         )
     return fields
 
