@@ -1,0 +1,443 @@
+"""How often is the verdict right? Settings fixed beforehand, judged by `nsd.verdict`, then trained.
+
+  python benchmarks/verdicts.py --judge          the verdicts, about 15 minutes; recorded before anything is trained
+  python benchmarks/verdicts.py                  trains all settings, about 45 minutes; goes on where it was stopped
+  python benchmarks/verdicts.py --development    other settings, on which the rules and this script may be changed
+
+About half of the settings need more than four steps. Every setting is drawn three times with new samples, and
+each time five networks are trained alike, all weights by Adam, with the learning rate that is best on the validation
+samples of the first draw: the equilibrium, its first four steps, and ordinary ReLU networks of one, two and four layers.
+"replace" is right if the best of the four cheap networks is at most one point behind the equilibrium, "keep" if not;
+"unsure" is never right. Writes benchmarks/results/verdicts.json and verdicts.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import site
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from harness import markdown_table, write_atomically, write_json
+from scipy.sparse.csgraph import connected_components, shortest_path
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import notsodeep as nsd
+from notsodeep.data import Preprocessing, load
+from notsodeep.intervals import paired_difference
+from notsodeep.nets.torch_activation import TorchActivation
+
+RESULTS = Path(__file__).parent / "results"
+TRAIN, VALIDATION, TEST = 600, 400, 2000
+SEEDS, RATES, POINT = 3, (3e-4, 3e-3), 0.01
+UPDATES, BATCH, TOLERANCE, MOST_STEPS = 60, 100, 1e-2, 30
+Array = np.ndarray
+
+
+class Task(NamedTuple):
+    """Samples and labels; which of them train, validate and test; the matrix of a graph whose nodes they are."""
+
+    X: Array
+    y: Array
+    parts: list[Array]
+    graph: Array | None = None
+
+
+# --- data ---------------------------------------------------------------------------------------------------
+def split(X: Array, y: Array) -> Task:
+    return Task(X, y, np.split(np.arange(len(X)), [TRAIN, TRAIN + VALIDATION]))
+
+
+def sequences(length: int, noise: float, query: bool = False) -> Callable[[int], Task]:
+    """Are the marks at both ends equal? With `query`, the last mark says which one of the first two is copied."""
+
+    def draw(seed: int) -> Task:
+        rng = np.random.default_rng(seed)
+        X = noise * rng.standard_normal((TRAIN + VALIDATION + TEST, 1, length))
+        first, second, last = marks = rng.choice([-1.0, 1.0], (3, len(X)))
+        X[:, 0, 0], X[:, 0, -1] = first, last
+        if query:
+            X[:, 0, 1] = second
+        y = np.where(last > 0, first, second) if query else marks[0] * marks[2]
+        return split(X * np.sqrt(length / (2 + query)), (y > 0).astype(int))
+
+    return draw
+
+
+def data_set(name: str, shape: tuple[int, ...] = (), pooling: int = 1) -> Callable[[int], Task]:
+    """Rows of a data set, or images averaged over squares of `pooling` pixels; new rows for every seed."""
+
+    def draw(seed: int) -> Task:
+        if name in ("letter", "usps"):
+            stored = np.load(Path(os.environ["NOTSODEEP_DATA"], name, f"{name}.npz"))
+            X, y = stored["X"].astype(float), np.unique(stored["y"], return_inverse=True)[1]
+        else:
+            found = load(name, n=TRAIN + VALIDATION + TEST, seed=seed)
+            X, y = found.X, found.y
+        chosen = np.random.default_rng(seed).permutation(len(X))[: TRAIN + VALIDATION + TEST]
+        return split(scaled(X[chosen], shape, pooling), y[chosen])
+
+    return draw
+
+
+def scaled(X: Array, shape: tuple[int, ...] = (), pooling: int = 1) -> Array:
+    """Rows of norm about 1, or images whose positions have norm about 1, centred by the training samples."""
+    if not shape:
+        return np.asarray(Preprocessing.fit(X[:TRAIN], centre=True).apply(X))
+    images = torch.as_tensor(X).reshape(-1, *shape)
+    images = (F.avg_pool2d(images, pooling) if pooling > 1 else images).numpy()
+    images = images - images[:TRAIN].mean(axis=(0, 2, 3), keepdims=True)
+    return np.asarray(images / np.sqrt(np.mean(np.sum(images[:TRAIN] ** 2, axis=1))))
+
+
+def text(seed: int) -> Task:
+    """Which package does a docstring come from? 300 components of hashed words."""
+    packages, words, labels = ("numpy", "scipy", "sklearn", "torch", "matplotlib"), [], []
+    for label, package in enumerate(packages):
+        for path in sorted(Path(site.getsitepackages()[0], package).rglob("*.py"))[:600]:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                found = isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node)
+                if found and len(found) > 80:
+                    words.append(found.replace(package, ""))
+                    labels.append(label)
+    chosen = np.random.default_rng(seed).permutation(len(words))[: TRAIN + VALIDATION + TEST]
+    counts = HashingVectorizer(n_features=2**12, alternate_sign=False).transform([words[i] for i in chosen])
+    X = TruncatedSVD(300, random_state=0).fit(counts[:TRAIN]).transform(counts)
+    return split(scaled(X), np.array(labels)[chosen])
+
+
+def nodes(adjacency: Array, X: Array, y: Array, rng: Any) -> Task:
+    """Nodes of a graph: 40 % train, 10 % validate."""
+    parts = np.split(rng.permutation(len(y)), [int(0.4 * len(y)), int(0.5 * len(y))])
+    return Task(X, y.astype(int), parts, nsd.models.normalised_adjacency(adjacency))
+
+
+def path(length: int) -> Array:
+    return np.eye(length, k=1) + np.eye(length, k=-1)
+
+
+def lattice(side: int) -> Array:
+    return np.kron(path(side), np.eye(side)) + np.kron(np.eye(side), path(side))
+
+
+def tree(size: int, rng: Any) -> Array:
+    """A random tree: every node is linked to one of the six before it."""
+    A = np.zeros((size, size))
+    for node in range(1, size):
+        parent = rng.integers(max(0, node - 6), node)
+        A[node, parent] = A[parent, node] = 1.0
+    return A
+
+
+def copied(length: int, count: int) -> Callable[[int], Task]:
+    """Paths whose class is marked at their first node only."""
+
+    def draw(seed: int) -> Task:
+        rng = np.random.default_rng(seed)
+        classes, X = rng.integers(0, 2, count), np.zeros((count * length, 2))
+        X[np.arange(count) * length, classes] = 1.0
+        return nodes(np.kron(np.eye(count), path(length)), X, np.repeat(classes, length), rng)
+
+    return draw
+
+
+def nearest(make: Callable[[Any], Array], sources: int) -> Callable[[int], Task]:
+    """Is the nearest source of the first or of the second kind? Nodes as near to both kinds are left out."""
+
+    def draw(seed: int) -> Task:
+        rng = np.random.default_rng(seed)
+        A = make(rng)
+        places = rng.choice(len(A), (2, sources), replace=False)
+        X = np.zeros((len(A), 2))
+        X[places[0], 0] = X[places[1], 1] = 1.0
+        first, second = (shortest_path(A, unweighted=True, indices=one).min(axis=0) for one in places)
+        task = nodes(A, X, second < first, rng)
+        return task._replace(parts=[part[(first != second)[part]] for part in task.parts])
+
+    return draw
+
+
+def connected(make: Callable[[Any], Array], share: float) -> Callable[[int], Task]:
+    """Is a node connected with a marked one? A graph that has lost edges, half of its components with one mark."""
+
+    def draw(seed: int) -> Task:
+        rng = np.random.default_rng(seed)
+        A = make(rng)
+        kept = np.triu(rng.random(A.shape) < share, 1)
+        A *= kept | kept.T
+        count, component = connected_components(A)
+        marked = rng.random(count) < 0.5
+        X = np.zeros((len(A), 2))
+        for one in range(count):
+            X[rng.choice(np.flatnonzero(component == one)), int(marked[one])] = 1.0
+        return nodes(A, X, marked[component], rng)
+
+    return draw
+
+
+def communities(features: float, noise: float, radius: float) -> Callable[[int], Task]:
+    """Label propagation: points of a square linked to their neighbours; a share of the nodes shows its class."""
+
+    def draw(seed: int) -> Task:
+        rng = np.random.default_rng(seed)
+        points = rng.random((900, 2))
+        y = (np.floor(3 * points).sum(axis=1) % 2).astype(int)
+        near = np.linalg.norm(points[:, None] - points, axis=2) < radius
+        A = near * (rng.random(near.shape) < np.where(y[:, None] == y, 1.0, 0.1))
+        shown = rng.random(900) < features
+        X = shown[:, None] * (np.eye(2)[y] + noise * rng.standard_normal((900, 2)))
+        return nodes(np.triu(A, 1) + np.triu(A, 1).T, X, y, rng)
+
+    return draw
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+def ring(size: int) -> Array:
+    return path(size) + np.eye(size, k=size - 1) + np.eye(size, k=1 - size)
+
+
+# Kind of network, activation, σ_a², σ_b² and task. On graphs a small bias gives a state to nodes that nothing reaches.
+Setting = tuple[str, str, float, float, Callable[[int], Task]]
+SETTINGS: dict[str, Setting] = {
+    "equal marks, chain of 11": ("sequence", "relu", 1.5, 1.0, sequences(11, 0.05)),
+    "equal marks, chain of 12": ("sequence", "relu", 1.5, 1.0, sequences(12, 0.03)),
+    "equal marks, chain of 13": ("sequence", "relu", 1.5, 1.0, sequences(13, 0.02)),
+    "copy one of two, 12 positions": ("sequence", "relu", 1.5, 1.0, sequences(12, 0.05, query=True)),
+    "copy one of two, 13 positions": ("sequence", "relu", 1.5, 1.0, sequences(13, 0.03, query=True)),
+    "copy along paths of 15": ("graph", "relu", 1.6, 1.0, copied(15, 26)),
+    "copy along paths of 20": ("graph", "tanh", 1.1, 1.0, copied(20, 20)),
+    "copy along paths of 30": ("graph", "relu", 1.8, 1.0, copied(30, 13)),
+    "nearest source, ring of 400": ("graph", "relu", 1.6, 1.0, nearest(lambda _: ring(400), 8)),
+    "nearest source, lattice": ("graph", "relu", 1.8, 1.0, nearest(lambda _: lattice(20), 3)),
+    "nearest source, tree": ("graph", "tanh", 1.1, 1.0, nearest(lambda rng: tree(400, rng), 3)),
+    "connected with a mark, lattice": ("graph", "tanh", 1.1, 1.0, connected(lambda _: lattice(20), 0.5)),
+    "connected with a mark, tree": ("graph", "relu", 1.6, 1.0, connected(lambda rng: tree(400, rng), 0.93)),
+    "communities, 3 % of nodes have features": ("graph", "relu", 1.6, 1.0, communities(0.03, 0.3, 0.07)),
+    "equal marks, chain of 5": ("sequence", "relu", 0.9, 0.5, sequences(5, 0.3)),
+    "equal marks, chain of 7": ("sequence", "relu", 1.5, 1.0, sequences(7, 0.1)),
+    "copy along paths of 4": ("graph", "relu", 0.9, 1.0, copied(4, 100)),
+    "communities, all nodes have features": ("graph", "tanh", 0.8, 0.5, communities(1.0, 0.5, 0.07)),
+    "letter, ReLU": ("rows", "relu", 0.5, 0.5, data_set("letter")),
+    "letter, tanh": ("rows", "tanh", 0.8, 0.5, data_set("letter")),
+    "USPS": ("rows", "tanh", 0.5, 0.5, data_set("usps")),
+    "MNIST": ("rows", "gelu", 0.5, 0.5, data_set("mnist")),
+    "Fashion-MNIST": ("rows", "relu", 0.8, 0.5, data_set("fashion_mnist")),
+    "VGG features": ("rows", "relu", 0.5, 0.5, data_set("cifar10_vgg19")),
+    "text features": ("rows", "tanh", 0.5, 0.5, text),
+    "MNIST images, 7 × 7": ("images", "relu", 0.5, 0.5, data_set("mnist", (1, 28, 28), 4)),
+    "Fashion-MNIST images, 7 × 7": ("images", "relu", 0.9, 0.5, data_set("fashion_mnist", (1, 28, 28), 4)),
+    "CIFAR-10 images, 8 × 8": ("images", "relu", 0.5, 0.5, data_set("cifar10", (3, 32, 32), 4)),
+}
+DEVELOPMENT: dict[str, Setting] = {
+    "chain of 10": ("sequence", "relu", 1.6, 1.0, sequences(10, 0.1)),
+    "paths of 12": ("graph", "relu", 1.6, 1.0, copied(12, 50)),
+    "nearest source, lattice 24": ("graph", "relu", 1.8, 1.0, nearest(lambda _: lattice(24), 3)),
+    "chain of 6": ("sequence", "relu", 0.9, 0.5, sequences(6, 0.3)),
+    "digits": ("rows", "relu", 0.5, 0.5, data_set("digits")),
+}
+
+
+def model_of(setting: Setting, task: Task) -> Any:
+    kind, activation, sigma_a2, sigma_b2, _ = setting
+    if task.graph is not None:
+        return nsd.GraphDEQ(task.graph, activation, sigma_a2, sigma_b2, bias2=0.01)
+    return (nsd.DEQ if kind == "rows" else nsd.ConvDEQ)(activation, sigma_a2, sigma_b2)
+
+
+# --- networks -----------------------------------------------------------------------------------------------
+class Network(nn.Module):
+    """z = φ(W z + U x + b) at its equilibrium (depth 0) or after some steps; or `depth` ordinary ReLU layers.
+
+    The gradient at the equilibrium is that of the implicit function theorem, the adjoint solved by iteration.
+    """
+
+    def __init__(self, model: Any, task: Task, width: int, depth: int, ordinary: bool, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        X, positions = task.X, task.X.shape[2:]
+        self.graph = None if task.graph is None else torch.as_tensor(task.graph, dtype=torch.float32).to_sparse_csr()
+        self.depth, self.ordinary, self.axes, self.converged = depth, ordinary, len(positions), True
+        self.phi = torch.relu if ordinary else TorchActivation(model.activation)
+        taps = (3,) * len(positions)
+        sizes = [X.shape[1], *[width] * (depth if ordinary else 2)]
+        variances = [2.0 / width if ordinary else model.sigma_a2 / width] * (len(sizes) - 1)
+        variances[0] = 2.0 * X.shape[1] ** 0.0 if ordinary else model.sigma_b2
+        self.weights = nn.ParameterList(
+            torch.randn(after, before, *taps) * (variance / 3 ** len(taps)) ** 0.5 if taps
+            else torch.randn(after, before) * variance**0.5
+            for before, after, variance in zip(sizes, sizes[1:], variances, strict=False)
+        )  # fmt: skip
+        self.biases = nn.ParameterList(torch.zeros(width, *[1] * len(taps)) for _ in self.weights)
+        if not ordinary and model.bias2:
+            nn.init.normal_(self.biases[0], std=model.bias2**0.5)
+        self.readout = nn.Linear(width * int(np.prod(positions)), int(task.y.max()) + 1)
+        nn.init.zeros_(self.readout.weight)
+
+    def mixed(self, weight: Tensor, z: Tensor) -> Tensor:
+        if self.axes:
+            return (F.conv1d if self.axes == 1 else F.conv2d)(z, weight, padding="same")
+        return z @ weight.T if self.graph is None else self.graph @ (z @ weight.T)
+
+    def forward(self, X: Tensor) -> Tensor:
+        return self.readout(self.features(X))
+
+    def features(self, X: Tensor) -> Tensor:
+        z = self.phi(drive := self.mixed(self.weights[0], X) + self.biases[0])
+        if self.ordinary:
+            for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+                z = self.phi(self.mixed(weight, z) + bias)
+        elif self.depth:
+            for _ in range(self.depth - 1):
+                z = self.phi(self.mixed(self.weights[1], z) + drive)
+        else:
+            z = self.equilibrium(z.detach(), drive)
+        return z.flatten(1)
+
+    def equilibrium(self, z: Tensor, drive: Tensor) -> Tensor:
+        def step(z: Tensor, drive: Tensor) -> Tensor:
+            return self.phi(self.mixed(self.weights[1], z) + drive)
+
+        with torch.no_grad():
+            z, self.converged = iterated(lambda z: step(z, drive), z)
+        result = step(z, drive)
+        if torch.is_grad_enabled():
+            start = z.clone().requires_grad_()
+            following = step(start, drive.detach())
+
+            def adjoint(gradient: Tensor) -> Tensor:
+                def back(v: Tensor) -> Tensor:
+                    return torch.autograd.grad(following, start, v, retain_graph=True)[0] + gradient
+
+                return iterated(back, gradient)[0]
+
+            result.register_hook(adjoint)
+        return result
+
+
+def iterated(function: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, bool]:
+    """The fixed point of every row by plain iteration, and whether it does not diverge."""
+    for _ in range(MOST_STEPS):
+        before, z = z, function(z)
+        sizes = z.flatten(1).norm(dim=1)
+        if bool(((z - before).flatten(1).norm(dim=1) <= TOLERANCE * (sizes + 1e-3 * sizes.max())).all()):
+            break
+    return z, bool((z - before).norm() <= 0.05 * z.norm())
+
+
+def trained(setting: Setting, task: Task, depth: int, ordinary: bool, rate: float, seed: int) -> Network:
+    """Closed-form readout, then Adam on the squared error of all weights; the learning rate falls to zero."""
+    X, Y = torch.as_tensor(task.X, dtype=torch.float32), F.one_hot(torch.as_tensor(task.y)).float()
+    width = {"rows": 256, "graph": 96, "sequence": 48, "images": 24}[setting[0]]
+    net = Network(model_of(setting, task), task, width, depth, ordinary, seed)
+
+    def read(part: Array, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """The whole graph, or the samples of the part."""
+        return function(X)[part] if task.graph is not None else function(X[part])
+
+    start_readout(net, *((read(part, net.features).detach().double(), Y[part]) for part in task.parts[:2]))
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, UPDATES)
+    part, rng = task.parts[0], np.random.default_rng(seed)
+    for _ in range(UPDATES):
+        batch = part if task.graph is not None else rng.choice(part, BATCH, replace=False)
+        optimizer.zero_grad()
+        (read(batch, net) - Y[batch]).square().mean().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        if not net.converged:
+            net.weights[1].data.mul_(0.98)
+    return net
+
+
+def start_readout(net: Network, train: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor]) -> None:
+    """Ridge regression; the ridge is the best of nine on the validation samples."""
+    (Z, Y), (Z_new, Y_new) = train, validation
+    mean, goal = Z.mean(0), Y.double().mean(0)
+    gram, cross = (Z - mean).T @ (Z - mean), (Z - mean).T @ (Y - goal)
+    fits = [
+        torch.linalg.solve(gram + ridge * gram.diagonal().mean() * torch.eye(len(gram)), cross)
+        for ridge in (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+    ]
+    best = min(fits, key=lambda fit: float(((Z_new - mean) @ fit + goal - Y_new).square().sum()))
+    with torch.no_grad():
+        net.readout.weight.copy_(best.T)
+        net.readout.bias.copy_(goal - mean @ best)
+
+
+@torch.no_grad()
+def scores(net: Network, task: Task, part: int) -> Array:
+    """1 for every sample of the part whose class is right, else 0."""
+    X, places = torch.as_tensor(task.X, dtype=torch.float32), task.parts[part]
+    outputs = net(X)[places] if task.graph is not None else torch.cat([net(one) for one in X[places].split(400)])
+    return (outputs.argmax(1).numpy() == task.y[places]).astype(float)
+
+
+NETWORKS = {"equilibrium": (0, False), "4 steps": (4, False), "1 layer": (1, True), "2 layers": (2, True), "4 layers": (4, True)}
+
+
+# --- truth and table ----------------------------------------------------------------------------------------
+def judged(setting: Setting) -> dict[str, Any]:
+    """The verdict from the labelled training samples of the first draw."""
+    task = setting[-1](0)
+    if task.graph is None:
+        X, y = task.X[task.parts[0]], task.y[task.parts[0]]
+    else:
+        X, y = task.X, np.full(len(task.y), None, dtype=object)
+        y[task.parts[0]] = task.y[task.parts[0]]
+    found = nsd.verdict(model_of(setting, task), X, y)
+    return {"answer": found.answer, "reason": found.reason, "steps needed": str(found.curve.steps_needed)}
+
+
+def truth(setting: Setting) -> dict[str, Any]:
+    """Accuracies in percent, and by how much the equilibrium is ahead of the best cheap network."""
+    kept: dict[str, list[Array]] = {}
+    tasks = [setting[-1](seed) for seed in range(SEEDS)]
+    for name, (depth, ordinary) in NETWORKS.items():
+        first = [trained(setting, tasks[0], depth, ordinary, rate, 0) for rate in RATES]
+        best = int(np.argmax([scores(net, tasks[0], 1).mean() for net in first]))
+        others = [trained(setting, tasks[seed], depth, ordinary, RATES[best], seed) for seed in range(1, SEEDS)]
+        nets = [first[best], *others]
+        kept[name] = [np.concatenate([scores(net, task, part) for net, task in zip(nets, tasks, strict=True)]) for part in (1, 2)]
+    cheap = max((name for name in kept if name != "equilibrium"), key=lambda name: kept[name][0].mean())
+    deep = kept["equilibrium"][1]
+    return {
+        "accuracy": {name: 100.0 * float(test.mean()) for name, (_, test) in kept.items()},
+        "cheap": cheap,
+        "ahead": 100.0 * float(deep.mean() - kept[cheap][1].mean()),
+        "interval": [100.0 * end for end in paired_difference(deep, kept[cheap][1])],
+    }
+
+
+def main() -> None:
+    """Judge or train what is not yet recorded, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--judge", action="store_true")
+    parser.add_argument("--development", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    settings, name = (DEVELOPMENT, "-development") if options.development else (SETTINGS, "")
+    files = [RESULTS / f"{one}{name}.json" for one in ("verdicts", "verdicts-trained")]
+    verdicts, truths = (json.loads(one.read_text(encoding="utf-8")) if one.exists() else {} for one in files)
+    for title, setting in settings.items():
+        if options.judge and title not in verdicts:
+            verdicts[title] = judged(setting)
+            write_json(files[0], verdicts)
+            print(title, verdicts[title], flush=True)
+        if not options.judge and title in verdicts and title not in truths:
+            truths[title] = truth(setting)
+            write_json(files[1], truths)
+            print(title, truths[title], flush=True)
+
+
+if __name__ == "__main__":
+    main()
