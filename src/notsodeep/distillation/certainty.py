@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import ceil, exp, sqrt
+from math import ceil, exp, log, sqrt
 from time import thread_time
 from typing import Any
 
 import torch
-from scipy.special import ndtri
+from scipy.special import betainc, ndtr, ndtri
 from torch import Tensor
 
 from notsodeep.intervals import RISK, share_interval
@@ -39,12 +39,9 @@ def agreement_interval(outputs: Tensor, target: Tensor, risk: float = RISK) -> t
     """
     if target.shape[1] > 1:
         return share_interval(int((outputs.argmax(1) == target.argmax(1)).sum()), len(target), risk)
-    squares, spreads = _squares(outputs, target)
-    total = max(float(spreads.sum()), 1e-300)
-    ratio = float(squares.sum()) / total
+    ratio, deviation = _log_ratio(outputs, target)
     if not 0.0 < ratio < float("inf"):
         return 1.0 - ratio, 1.0 - ratio
-    deviation = float((squares - ratio * spreads).norm()) / total / ratio
     width = min(float(ndtri(1.0 - 0.5 * risk)) * deviation, 100.0)
     return 1.0 - ratio * exp(width), 1.0 - ratio * exp(-width)
 
@@ -54,10 +51,30 @@ def lower_bound(outputs: Tensor, target: Tensor, risk: float = RISK) -> float:
     return agreement_interval(outputs, target, 2.0 * risk)[0]
 
 
+def risk_of_claim(outputs: Tensor, target: Tensor, claimed: float) -> float:
+    """The smallest risk at which `lower_bound` reaches the claimed agreement."""
+    if target.shape[1] > 1:
+        same = int((outputs.argmax(1) == target.argmax(1)).sum())
+        return float(betainc(same, len(target) - same + 1, claimed)) if same else 1.0
+    ratio, deviation = _log_ratio(outputs, target)
+    if not 0.0 < ratio < float("inf") or claimed >= 1.0:
+        return float(1.0 - ratio < claimed)
+    return float(ndtr(log(ratio / (1.0 - claimed)) / max(deviation, 1e-300)))
+
+
 def _squares(outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Squared error of every row, and its squared distance from the mean target."""
     goal = target.detach().double()
     return (outputs.detach().double() - goal).square().sum(1), (goal - goal.mean(0)).square().sum(1)
+
+
+def _log_ratio(outputs: Tensor, target: Tensor) -> tuple[float, float]:
+    """1 - R², and the standard deviation of its logarithm."""
+    squares, spreads = _squares(outputs, target)
+    total = max(float(spreads.sum()), 1e-300)
+    ratio = float(squares.sum()) / total
+    deviation = float((squares - ratio * spreads).norm()) / total / max(ratio, 1e-300)
+    return ratio, deviation
 
 
 @torch.no_grad()
@@ -95,6 +112,7 @@ __all__ = [
     "agreement_interval",
     "lower_bound",
     "relative_error",
+    "risk_of_claim",
     "seconds_per_call",
     "share_interval",
 ]

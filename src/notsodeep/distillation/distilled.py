@@ -15,7 +15,9 @@ from notsodeep.distillation.student_networks import Student
 from notsodeep.distillation.teachers import MOST_TEST
 
 # A faster candidate whose expected error is at most so many times as large makes a test superfluous.
-_NEARLY = 2.0
+_NEARLY = 1.25
+# The share of the risk that the first test gets; the others share the rest.
+_FIRST = 0.8
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -31,7 +33,7 @@ class Candidate(Shown):
         agreement: share of test rows with the teacher's class; for a single output the share of variance explained.
         interval: 95 % interval of the agreement.
         lower: bound that the agreement exceeds with 95 % certainty.
-        certain: whether this bound reaches the target; the choice among candidates allows for their number as well.
+        risk: the smallest risk at which it is certain that the agreement reaches the target.
         relative_error: root mean square error of the outputs over the standard deviation of the teacher's.
         seconds: measured time of one batch.
         operations: multiplications with weights for one sample.
@@ -44,7 +46,7 @@ class Candidate(Shown):
     agreement: float
     interval: tuple[float, float]
     lower: float
-    certain: bool
+    risk: float
     relative_error: float
     seconds: float
     operations: int
@@ -55,31 +57,42 @@ class Candidate(Shown):
         """Number of steps of the teacher's cell; None for an MLP."""
         return self.network.steps
 
+    @property
+    def certain(self) -> bool:
+        """Whether it certainly reaches the target by itself; the choice allows for the number of candidates as well."""
+        return self.risk <= RISK
 
-def choose(candidates: Sequence[Candidate], target_agreement: float) -> tuple[Candidate, bool]:
+
+def choose(candidates: Sequence[Candidate]) -> tuple[Candidate, bool]:
     """Choose the fastest candidate that certainly reaches the target, and True; docs/theory.md (12.5).
 
     The fastest of many candidates that pass a test on the same rows would often be a lucky one. Candidates are
-    therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first;
-    the first failure ends the tests. An unfaithful candidate is chosen only if the first unfaithful one in this order
-    passes: the risk is that of a single test. Candidates that a faster one nearly equals in expected error are left
-    out, since each further test is a chance to fail. If the first test fails, the most faithful candidate is returned,
-    with False.
+    therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first. The
+    first test gets most of the risk of 5 % and each other one a part of the rest; a test that is passed hands its risk
+    on to the next one (the fallback procedure). Candidates that a faster one nearly equals in expected error are not
+    tested. If none passes, the fastest of those that the rows cannot tell from the most faithful one is returned, with
+    False.
     """
-    by_error = sorted(candidates, key=lambda one: (one.expected_error, one.seconds))
-    kept: list[Candidate] = []
+    tested: list[Candidate] = []
     for one in sorted(candidates, key=lambda one: one.seconds):
-        if all(other.expected_error > _NEARLY * one.expected_error for other in kept):
-            kept.append(one)
-    best, certain = by_error[0], False
-    for one in by_error:
-        if one is not by_error[0] and one not in kept:
-            continue
-        if not one.lower >= target_agreement:
-            break
-        if not certain or one.seconds < best.seconds:
-            best, certain = one, True
-    return best, certain
+        if all(other.expected_error > _NEARLY * one.expected_error for other in tested):
+            tested.append(one)
+    passed, risk = [], 0.0
+    for number, one in enumerate(reversed(tested)):
+        risk += RISK * (_FIRST if number == 0 else (1.0 - _FIRST) / (len(tested) - 1))
+        if one.risk <= (RISK if len(tested) == 1 else risk):
+            passed.append(one)
+        else:
+            risk = 0.0
+    if passed:
+        return passed[-1], True
+    best = min(candidates, key=lambda one: (one.expected_error, one.seconds))
+    ties = [
+        one
+        for one in candidates
+        if one.expected_error <= _NEARLY * best.expected_error and one.interval[1] >= best.agreement
+    ]
+    return min(ties, key=lambda one: one.seconds), False
 
 
 def rows_to_certify(target_agreement: float) -> int | None:
@@ -95,7 +108,8 @@ class Distilled(Shown):
     """An explicit network that gives the teacher's answers, how often it does, and what else was tried.
 
     Attributes:
-        chosen: the fastest candidate that certainly reaches the target, or the most faithful one if none does.
+        chosen: the fastest candidate that certainly reaches the target; if none does, the most faithful one, or a
+            faster one that cannot be told from it.
         candidates: all candidates, the fastest first.
         target_agreement: the target given to `distill`.
         certain: whether the chosen network reaches it, with 95 % certainty and on samples like those of the

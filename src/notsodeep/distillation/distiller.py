@@ -16,6 +16,7 @@ from notsodeep.distillation.certainty import (
     agreement_interval,
     lower_bound,
     relative_error,
+    risk_of_claim,
     seconds_per_call,
 )
 from notsodeep.distillation.distilled import Candidate, Distilled, choose
@@ -47,7 +48,7 @@ def distill(
     each step; a few steps with weights of their own, docs/theory.md (12.1), fitted in closed form and trained; MLPs
     trained on its outputs. For another module with a known `cell`: the cut cell and MLPs. For any other module or
     function: MLPs of several sizes. The result is the fastest measured candidate whose agreement certainly reaches the
-    target, (12.5), or the most faithful one if none does. The teacher is copied and never changed.
+    target, (12.5); if none does, the most faithful one, or a faster one that cannot be told from it. The teacher is copied and never changed.
 
     Args:
         teacher: a `DEQNet` or a `ConvDEQNet` (`from_weights` makes one of weights that were trained anywhere), any
@@ -116,7 +117,6 @@ def _measured(
     candidates = []
     for name, kind, network in drafts:
         outputs = in_batches(network, X)
-        lower = lower_bound(outputs, Y)
         candidates.append(
             Candidate(
                 name,
@@ -124,8 +124,8 @@ def _measured(
                 network,
                 agreement(outputs, Y),
                 agreement_interval(outputs, Y),
-                lower,
-                lower >= target,
+                lower_bound(outputs, Y),
+                risk_of_claim(outputs, Y, target),
                 relative_error(outputs, Y),
                 times[name],
                 _operations(network, X[:1]),
@@ -133,7 +133,7 @@ def _measured(
             )
         )
     candidates.sort(key=lambda one: one.seconds)
-    chosen, certain = choose(candidates, target)
+    chosen, certain = choose(candidates)
     held_out = [torch.cat(parts) for parts in zip(split.validation, split.test, strict=True)]
     return Distilled(
         chosen,
