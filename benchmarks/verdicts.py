@@ -37,9 +37,9 @@ from notsodeep.intervals import paired_difference
 from notsodeep.nets.torch_activation import TorchActivation
 
 RESULTS = Path(__file__).parent / "results"
-TRAIN, VALIDATION, TEST = 600, 400, 2000
+TRAIN, VALIDATION, TEST = 600, 400, 1500
 SEEDS, RATES, POINT = 3, (3e-4, 3e-3), 0.01
-UPDATES, BATCH, TOLERANCE, MOST_STEPS = 60, 100, 1e-2, 30
+UPDATES, BATCH, TOLERANCE, MOST_STEPS = 40, 100, 1e-2, 25
 Array = np.ndarray
 
 
@@ -103,7 +103,7 @@ def text(seed: int) -> Task:
     """Which package does a docstring come from? 300 components of hashed words."""
     packages, words, labels = ("numpy", "scipy", "sklearn", "torch", "matplotlib"), [], []
     for label, package in enumerate(packages):
-        for path in sorted(Path(site.getsitepackages()[0], package).rglob("*.py"))[:600]:
+        for path in sorted(Path(site.getsitepackages()[0], package).rglob("*.py"))[:150]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 found = isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node)
                 if found and len(found) > 80:
@@ -336,7 +336,7 @@ def iterated(function: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, b
 def trained(setting: Setting, task: Task, depth: int, ordinary: bool, rate: float, seed: int) -> Network:
     """Closed-form readout, then Adam on the squared error of all weights; the learning rate falls to zero."""
     X, Y = torch.as_tensor(task.X, dtype=torch.float32), F.one_hot(torch.as_tensor(task.y)).float()
-    width = {"rows": 256, "graph": 96, "sequence": 48, "images": 24}[setting[0]]
+    width = {"rows": 256, "graph": 96, "sequence": 40, "images": 16}[setting[0]]
     net = Network(model_of(setting, task), task, width, depth, ordinary, seed)
 
     def read(part: Array, function: Callable[[Tensor], Tensor]) -> Tensor:

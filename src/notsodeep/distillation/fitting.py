@@ -18,7 +18,7 @@ from notsodeep.progress import Report
 
 # Ridges to choose from, relative to the mean square of a feature; fewer of them where each one costs seconds.
 RIDGES = tuple(10.0**power for power in range(-9, 1))
-_FEW_RIDGES, _MANY_FEATURES = RIDGES[1::2], 1024
+_FEW_RIDGES, _MANY_FEATURES = RIDGES[1::2], 300
 # Adam's largest learning rate for this many units, falling with their root; the share of the steps in which it rises.
 _RATE, _RATE_UNITS, _WARM_UP = 2e-3, 256, 0.05
 # An epoch has at least so many steps, as long as they have so many rows.
@@ -181,7 +181,7 @@ class Fitter:
         X, Y = self.train
         scale = float((Y - Y.mean(0)).square().mean().clamp(min=1e-30))
         rate = _RATE * math.sqrt(_RATE_UNITS / units)
-        optimizer = torch.optim.Adam(student.parameters(), lr=rate)
+        optimizer = torch.optim.Adam(student.parameters(), lr=rate, fused=True)
         generator = torch.Generator().manual_seed(self.seed)
         best, state = self.error(student), copy.deepcopy(student.state_dict())
         batch = min(BATCH, max(_SMALLEST_BATCH, len(X) // _LEAST_BATCHES))

@@ -21,9 +21,9 @@ from notsodeep.validation import Array, frozen
 from notsodeep.verdicts.depth_result import DepthCurve, curve_of_scores
 
 # Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
-_MOST, _LEAST, _BATCH = 2000, 40, 256
+_MOST, _LEAST, _BATCH = 1400, 40, 256
 # Ridges to choose from, relative to the mean eigenvalue.
-_RIDGES = 10.0 ** np.arange(-10.0, 3.0)
+_RIDGES = 10.0 ** np.arange(-10.0, 3.0, 2.0)
 
 
 def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Report) -> DepthCurve:
