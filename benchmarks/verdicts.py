@@ -37,7 +37,7 @@ from notsodeep.intervals import paired_difference
 from notsodeep.nets.torch_activation import TorchActivation
 
 RESULTS = Path(__file__).parent / "results"
-TRAIN, VALIDATION, TEST = 600, 400, 1500
+TRAIN, VALIDATION, TEST = 600, 400, 2000
 SEEDS, RATES, POINT = 3, (3e-4, 3e-3), 0.01
 UPDATES, BATCH, TOLERANCE, MOST_STEPS = 40, 100, 1e-2, 25
 Array = np.ndarray
