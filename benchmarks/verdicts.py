@@ -75,28 +75,31 @@ def sequences(length: int, noise: float, query: bool = False) -> Callable[[int],
 
 def data_set(name: str, shape: tuple[int, ...] = (), pooling: int = 1) -> Callable[[int], Task]:
     """Rows of a data set, or images averaged over squares of `pooling` pixels; new rows for every seed."""
-
-    def draw(seed: int) -> Task:
-        if name in ("letter", "usps"):
-            stored = np.load(Path(os.environ["NOTSODEEP_DATA"], name, f"{name}.npz"))
-            X, y = stored["X"].astype(float), np.unique(stored["y"], return_inverse=True)[1]
-        else:
-            found = load(name, n=TRAIN + VALIDATION + TEST, seed=seed)
-            X, y = found.X, found.y
-        chosen = np.random.default_rng(seed).permutation(len(X))[: TRAIN + VALIDATION + TEST]
-        return split(scaled(X[chosen], shape, pooling), y[chosen])
-
-    return draw
+    return lambda seed: split(*rows_of(name, TRAIN + VALIDATION + TEST, seed, shape, pooling, TRAIN))
 
 
-def scaled(X: Array, shape: tuple[int, ...] = (), pooling: int = 1) -> Array:
+def rows_of(
+    name: str, n: int, seed: int, shape: tuple[int, ...] = (), pooling: int = 1, train: int = TRAIN
+) -> tuple[Array, Array]:
+    """Samples in random order and their classes, scaled by the first `train` of them."""
+    if name in ("letter", "usps"):
+        stored = np.load(Path(os.environ["NOTSODEEP_DATA"], name, f"{name}.npz"))
+        X, y = stored["X"].astype(float), np.unique(stored["y"], return_inverse=True)[1]
+    else:
+        found = load(name, n=n, seed=seed)
+        X, y = found.X, found.y
+    chosen = np.random.default_rng(seed).permutation(len(X))[:n]
+    return scaled(X[chosen], shape, pooling, train), y[chosen]
+
+
+def scaled(X: Array, shape: tuple[int, ...] = (), pooling: int = 1, train: int = TRAIN) -> Array:
     """Rows of norm about 1, or images whose positions have norm about 1, centred by the training samples."""
     if not shape:
-        return np.asarray(Preprocessing.fit(X[:TRAIN], centre=True).apply(X))
+        return np.asarray(Preprocessing.fit(X[:train], centre=True).apply(X))
     images = torch.as_tensor(X).reshape(-1, *shape)
     images = (F.avg_pool2d(images, pooling) if pooling > 1 else images).numpy()
-    images = images - images[:TRAIN].mean(axis=(0, 2, 3), keepdims=True)
-    return np.asarray(images / np.sqrt(np.mean(np.sum(images[:TRAIN] ** 2, axis=1))))
+    images = images - images[:train].mean(axis=(0, 2, 3), keepdims=True)
+    return np.asarray(images / np.sqrt(np.mean(np.sum(images[:train] ** 2, axis=1))))
 
 
 def text(seed: int) -> Task:

@@ -53,6 +53,30 @@ def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
     assert isinstance(again.exception, InputError)
 
 
+def test_verdict_and_distill_tell_one_story_about_a_module_of_the_users(folder: Path) -> None:
+    """The state of a module with names of its own: the same candidates, agreements and certainty by both commands."""
+    state = torch.load(folder / "deq.pt", weights_only=True)
+    torch.save({"state_dict": {f"net.{name}": value for name, value in state.items()}}, folder / "mine.pt")
+    names = [word for name in state for word in ("--name", f"{name}=net.{name}")]
+    rows, common = folder / "rows.npy", [*names, "--activation", "relu", "--epochs", "1", "--json"]
+    for target in ("0.8", "0.9999"):
+        arguments = [str(folder / "mine.pt"), str(rows), *common, "--target-agreement", target]
+        judged, built = (CliRunner().invoke(app, [one, *arguments]) for one in ("verdict", "distill"))
+        answer, record = json.loads(judged.stdout), json.loads(built.stdout)
+        assert (built.exit_code, record["chosen"]["certain"]) == ((0, True) if target == "0.8" else (3, False))
+        assert answer["distilled"]["certain"] == record["chosen"]["certain"]
+        # Times differ from run to run, and with them which one of the certain candidates is the fastest.
+        shares = {one["name"]: one["agreement"] for one in record["candidates"]}
+        assert shares[answer["distilled"]["name"]] == answer["distilled"]["agreement"]
+        expected = {0: ("replace", 0), 3: ("keep", 3)}[0 if answer["distilled"]["speedup"] >= 1.2 else 3]
+        if target == "0.8":
+            assert (answer["answer"], judged.exit_code) == expected
+        else:
+            assert answer["answer"] != "replace"
+        assert "--name W=net.W" in answer["next"]
+        assert "--epochs 1" in answer["next"]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

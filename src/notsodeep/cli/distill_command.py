@@ -44,14 +44,7 @@ def distill(
         ),
     ],
     activation: options.Activation = options.ACTIVATION,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OURS=THEIRS",
-            help="How FILE calls one of W, U, b, readout, readout_bias: W=cell.weight. May be given several times.",
-            show_default=False,
-        ),
-    ] = None,
+    name: options.WeightNames = None,
     target_agreement: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
     ] = 0.99,
@@ -88,7 +81,7 @@ def distill(
     Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
 
     Exit code 0: the network reaches the target with 95 % certainty; 3: none does,
-    and the most faithful one is given.
+    and the most faithful one is given. notsodeep verdict judges by the same result.
     """
     needed("torch", "distill")
     if figure is not None:

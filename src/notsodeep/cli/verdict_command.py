@@ -68,6 +68,16 @@ def verdict(
         float,
         typer.Option(metavar="SHARE", help="For a trained DEQ: share of samples with the same class."),
     ] = 0.99,
+    name: options.WeightNames = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="For a trained DEQ: passes over the samples in a training, as for distill [default: 8].",
+        ),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Can a few explicit layers replace the DEQ? Yes, no or unsure, and why.
@@ -99,8 +109,13 @@ def verdict(
 
         data = data.for_weights()
         samples = data.samples()
-        net = trained_network(weights, activation)
-        found = judge(net, samples.rows, target_agreement=target_agreement, progress=not as_json)
+        net = trained_network(weights, activation, name)
+        passes = {} if epochs is None else {"epochs": epochs}
+        found = judge(
+            net, samples.rows, target_agreement=target_agreement, progress=not as_json, **passes
+        )
+    elif name or epochs is not None:
+        raise InputError("--name and --epochs are about a trained DEQ. Give its FILE first: notsodeep verdict deq.pt X.csv")
     else:
         model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
         samples = data.images() if conv else data.samples()
@@ -109,16 +124,17 @@ def verdict(
             settings["max_steps"] = max_steps
         found = judge(model, samples.rows, samples.labels, **settings)
     solved, trained = found.curve is not None, weights is not None
-    name = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
+    following = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
     if trained:
-        more = {"--target-agreement": f"{target_agreement:g}"}
-        words = [name, str(weights), *_data_words(data, scale="none"), "--activation", activation]
+        more = {"--target-agreement": f"{target_agreement:g}", "--epochs": epochs}
+        words = [following, str(weights), *_data_words(data, scale="none"), "--activation", activation]
+        words += [word for pair in name or () for word in ("--name", pair)]
     else:
         # Without a solution half of the feedback is tried.
         variance = sigma_a2 if solved else 0.5 * sigma_a2
-        words = [name, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
-        more = _options_of(name, geometry, own)
-        if name == "verdict" and solved:
+        words = [following, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
+        more = _options_of(following, geometry, own)
+        if following == "verdict" and solved:
             more["--labels"] = "y.npy"
     words += [str(word) for option, value in more.items() if value is not None for word in (option, value)]
     command = shlex.join(["notsodeep", *words])

@@ -97,9 +97,11 @@ def decide_untrained(curve: Any, ordinary: Any, few: int = FEW) -> Decision:
             "unsure",
             f"{curve.source} cannot tell whether {few} steps suffice: {compared}. Add labelled samples, or train both.",
         )
-    if np.isinf(needed):
+    if np.isinf(needed) and curve.accuracy[best] - curve.accuracy[-2] > POINT:
         words = f"{curve.measure.capitalize()} still rises at {curve.name(-2)}"
         return Decision("keep", f"{words}: {compared}.")
+    if np.isinf(needed):
+        return Decision("keep", f"More than {few} steps are needed: {curve.measure} {compared}.")
     return Decision("keep", f"{needed} steps are needed: {curve.measure} {compared}.")
 
 
