@@ -16,6 +16,7 @@ from notsodeep.linalg.block_lanczos import (
     block_lanczos,
     extreme_eigenvalues,
     leading_eigenpairs,
+    leading_part,
     operator_norm,
 )
 from notsodeep.linalg.chebyshev import (
@@ -24,9 +25,14 @@ from notsodeep.linalg.chebyshev import (
     chebyshev_nodes,
     clenshaw,
 )
-from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, Unpreconditioned, conjugate_gradients
+from notsodeep.linalg.conjugate_gradients import (
+    DiagonalPreconditioner,
+    Unpreconditioned,
+    conjugate_gradients,
+    inverse_root,
+    positive_woodbury_core,
+)
 from notsodeep.linalg.dense import solve_definite, solve_symmetric
-from notsodeep.linalg.low_rank import inverse_root, leading_part, positive_woodbury_core
 
 
 def symmetric(values, seed=0):

@@ -40,8 +40,7 @@ def certify(
     Draws a ReLU DEQ of the given width, measures its norms, and checks the
     condition under which full-batch gradient descent reaches a global minimum.
     Rows are scaled to norm √p, as the theorem requires; two classes become -1 and
-    1; points on the sphere get random labels. To train the network as well, use
-    notsodeep.convergence.gradient_descent in Python.
+    1; points on the sphere get random labels.
 
     Certified: notsodeep certify --n 2 --sigma-w2 0.0001 --readout-scale 0.001
     --label-scale 0.01 --width 2000

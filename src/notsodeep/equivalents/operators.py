@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.linalg.block_lanczos import SymmetricOperator
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
-from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.validation import Array, as_real, as_right_sides, squared_norms
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.

@@ -28,7 +28,7 @@ from scipy import linalg
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.operators import GramTerm, Term, low_rank
 from notsodeep.equivalents.separable import Separable
-from notsodeep.linalg.low_rank import leading_part
+from notsodeep.linalg.block_lanczos import leading_part
 from notsodeep.validation import Array, squared_norms
 
 Powers = Mapping[int, Separable]

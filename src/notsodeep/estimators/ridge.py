@@ -23,8 +23,7 @@ from notsodeep.estimators.scaling import (
 )
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
-from notsodeep.linalg.dense import solve_definite
-from notsodeep.linalg.leave_one_out import leave_one_out_residuals
+from notsodeep.linalg.dense import leave_one_out_residuals, solve_definite
 from notsodeep.models import DEQ, Model, as_model
 from notsodeep.validation import Array, IntArray, as_number, one_of
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from notsodeep.linalg.leave_one_out import leave_one_out_residuals
+from notsodeep.linalg.dense import leave_one_out_residuals
 from notsodeep.validation import Array, IntArray
 
 # Noise needs single precision only.

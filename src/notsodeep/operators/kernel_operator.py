@@ -14,7 +14,7 @@ from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator, low_rank
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
-from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
+from notsodeep.linalg.block_lanczos import Eigenpairs, SymmetricOperator, leading_eigenpairs, leading_part
 from notsodeep.linalg.conjugate_gradients import (
     LinearSolution,
     LowRankInverse,
@@ -23,8 +23,6 @@ from notsodeep.linalg.conjugate_gradients import (
     Unpreconditioned,
     conjugate_gradients,
 )
-from notsodeep.linalg.low_rank import leading_part
-from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import (

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from notsodeep.convergence import PaperNetwork, gradient_descent, tangent_spectrum
+from notsodeep.convergence import PaperNetwork, tangent_spectrum
 from notsodeep.data import Preprocessing, UnitSphere, load
 from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
@@ -25,6 +25,7 @@ from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.validation import Array
 from notsodeep_lab.papers.experiment import Row
+from notsodeep_lab.papers.gradient_descent import gradient_descent
 from notsodeep_lab.papers.measures import leaky_layer_for
 from notsodeep_lab.papers.row_statistics import six_digits
 
@@ -189,8 +190,8 @@ def descent_row(
         "losses": six_digits([row.loss for row in descent.rows]),
         "norms": six_digits([row.recurrent_norm for row in descent.rows]),
         "least": six_digits([row.least / width for row in descent.rows]),
-        "first_loss": float(descent.losses[0]),
-        "last_loss": float(descent.losses[-1]),
+        "first_loss": descent.losses[0],
+        "last_loss": descent.losses[-1],
         "largest_norm": max(row.recurrent_norm for row in descent.rows),
         "stopped": descent.stopped,
     }
