@@ -12,11 +12,11 @@ import numpy as np
 from notsodeep.data import as_images, load
 from notsodeep.errors import ConvergenceError
 from notsodeep.models import ConvDEQ, Model
-from notsodeep.records import chosen
 from notsodeep.validation import Array
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 # Target kernel errors of two and three layers, relative to the norm of the DEQ's kernel.
 TARGETS = MappingProxyType({2: 5e-3, 3: 1e-3})

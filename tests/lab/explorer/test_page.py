@@ -248,8 +248,7 @@ def test_an_unexpected_error_is_a_message_too(page: AppTest, monkeypatch, caplog
     def fail(choice):
         raise RuntimeError("/secret/path")
 
-    monkeypatch.setattr(computations, "errors_of", fail)
-    monkeypatch.setattr(notsodeep_lab.explorer.pictures, "errors_of", fail)
+    monkeypatch.setattr(computations, "spectrum_of", fail)
     page.slider(key="sigma_a2").set_value(0.31)
     see(page, "theory")
     assert "Unexpected error (RuntimeError)" in sentence(page)
@@ -257,7 +256,7 @@ def test_an_unexpected_error_is_a_message_too(page: AppTest, monkeypatch, caplog
     assert "/secret/path" in caplog.text
     # The other parts of the page are still there.
     assert page.success
-    assert len(page.get("image")) == 2
+    assert len(page.get("image")) == 1
 
 
 # --- race -----------------------------------------------------------------------------------------------
