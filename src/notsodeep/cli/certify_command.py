@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, console, data_record, print_json, say, say_notes, spinner
+from notsodeep.cli.common import app, console, data_record, print_json, say, say_notes
 from notsodeep.errors import InputError
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +55,7 @@ def certify(
     samples, y = _read(data)
     if not as_json:
         say_notes(data, samples)
-    with spinner("drawing the network and measuring its norms"):
+    with progress_bar("drawing the network and measuring its norms"):
         from notsodeep.convergence import certificate
 
         proof = certificate(

@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from notsodeep.errors import MissingExtraError
-from notsodeep.progress import shown_late
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data, PreparedSamples
@@ -61,15 +57,6 @@ def say(sentence: str, target: Console = console) -> None:
 def print_json(content: Any, indent: int | None = None) -> None:
     """Print one JSON value on stdout."""
     sys.stdout.write(json.dumps(content, indent=indent, ensure_ascii=indent is None) + "\n")
-
-
-@contextmanager
-def spinner(task: str) -> Iterator[None]:
-    """Show a spinner with this text on stderr while the block runs, if it takes more than two seconds."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with shown_late(Progress(*columns, console=errors, transient=True)) as progress:
-        progress.add_task(task)
-        yield
 
 
 def figures_if_installed() -> Any:

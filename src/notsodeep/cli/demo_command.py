@@ -11,10 +11,11 @@ import typer
 from rich.table import Table
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, console, errors, figures_if_installed, say, spinner
+from notsodeep.cli.common import app, console, errors, figures_if_installed, say
 from notsodeep.errors import MissingExtraError
 from notsodeep.extras import needed
 from notsodeep.files import new_path
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     from notsodeep.nets.race import Race
@@ -90,7 +91,7 @@ def _show_kernels(digits: _Digits, path: Path) -> bool:
     spectra: dict[str, Any] = {}
     first = None
     table = Table("φ", "CK", "CK and NTK", "method", "error below", "norm of CK", "rank for 99 %")
-    with spinner("exact kernels"):
+    with progress_bar("exact kernels"):
         for name in _ACTIVATIONS:
             model = DEQ(name, digits.sigma_a2)
             conjugate_kernel(model, digits.rows[:8])  # compiles, or loads compiled code
@@ -141,7 +142,7 @@ def _show_twin(digits: _Digits) -> None:
 
     tau0 = root_mean_square_norm(digits.rows)
     table = Table("kernel of", "kernel error", "up to a factor", "accuracy", "other class")
-    with spinner("the twin, and plain networks"):
+    with progress_bar("the twin, and plain networks"):
         model = DEQ(_ACTIVATIONS[0], digits.sigma_a2).centred(tau0)
         twin = design(model, tau0, X=digits.rows)
         distances = twin_distances(twin, digits.rows)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, data_record, errors, print_json, say, say_notes, spinner
+from notsodeep.cli.common import app, data_record, errors, print_json, say, say_notes
 from notsodeep.extras import needed
 from notsodeep.files import atomic_write, new_path
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
@@ -77,7 +78,7 @@ def design(
     from notsodeep.designs import design as find_design
 
     model = read_model(activation, sigma_a2)
-    with spinner("designing the network"):
+    with progress_bar("designing the network"):
         samples = None if data is None else data.dense_samples()
         if tau0 is None:
             tau0 = 1.0 if samples is None else samples.tau0

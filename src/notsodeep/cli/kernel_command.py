@@ -81,7 +81,7 @@ def kernel(
 
     Example: notsodeep kernel cifar10 --n 200 --model conv --kernel ntk
     """
-    from notsodeep.data.table_files import check_extension, write_table
+    from notsodeep.data.table_files import WRITTEN, check_extension, write_table
     from notsodeep.kernel_names import as_kernel
     from notsodeep.models import as_model
     from notsodeep.progress import progress_bar
@@ -94,7 +94,7 @@ def kernel(
     name = as_kernel(kernel)
     _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
     if out is None:
-        check_extension(new_path(save, overwrite))
+        check_extension(new_path(save, overwrite), WRITTEN)
     start = time.perf_counter()
     rows, record = _samples(data, conv, streamed=out is not None, quiet=as_json)
     if overwrite and out is not None and out.exists():

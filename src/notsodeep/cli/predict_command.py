@@ -15,10 +15,10 @@ from notsodeep.cli.common import (
     print_json,
     say,
     say_notes,
-    spinner,
 )
 from notsodeep.errors import InputError
 from notsodeep.files import new_path
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
@@ -73,7 +73,7 @@ def predict(
         new_path(figure, overwrite)
     numbers, penalty = _read_sizes(sizes), _read_ridge(ridge)
     model = read_model(activation, sigma_a2)
-    with spinner(f"learning curve of the {kernel} on {data.source}"):
+    with progress_bar(f"learning curve of the {kernel} on {data.source}"):
         samples = data.dense_samples()
         labelled = samples.rows, data.required_labels(samples)
         source = samples.law if isinstance(samples.law, GaussianMixture) else labelled

@@ -16,10 +16,10 @@ from notsodeep.cli.common import (
     print_json,
     say,
     say_notes,
-    spinner,
 )
 from notsodeep.errors import InputError
 from notsodeep.files import new_path
+from notsodeep.progress import progress_bar
 from notsodeep.validation import Array
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def spectrum(
         raise InputError(
             f"--form {form} needs data with a known law, mixture or sphere. Leave it out for {data.source}."
         )
-    with spinner(f"spectrum of the {kernel} on {data.source}"):
+    with progress_bar(f"spectrum of the {kernel} on {data.source}"):
         samples = data.dense_samples()
         model, exact = scenario.read_model(activation, sigma_a2).centred(samples.tau0), None
         if check:

@@ -85,7 +85,7 @@ def design(
         samples: number of samples of X to fit to; equally many others are held out. By default 150 rows or 20 images.
         evidence: measure the kernel errors of an injected network on the held-out samples; this takes as long as the
             fit.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.

@@ -111,7 +111,7 @@ def twin_distances(
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
         depths: numbers of plain layers to compare with; if None, one and the number of layers of the design.
         exact: computes kernels; for callers that keep them.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
     """
     model = made.model
     if not isinstance(model, DEQ | ConvDEQ):

@@ -73,7 +73,7 @@ def equivalent(
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the
             samples, which serves data that are not centred.
         tolerance: relative error allowed in separating the dependence on two samples' norms.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
 
     Returns:
         A `StructuredOperator`: `@`, `.to_dense()`, `.eigvalsh()`, `.solve(b, ridge)`, `.trace()`, …

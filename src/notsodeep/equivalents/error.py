@@ -147,7 +147,7 @@ def equivalence_error(
         kernel: which kernel.
         form: "asymptotic" or "refined".
         tolerance: relative accuracy of the two norms.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
         **options: of the refined form, as in `equivalent`: order, square, rank, seed and around.
     """
     rows = as_rows(X)

@@ -23,7 +23,7 @@ def probabilities(scores: Array) -> Array:
     return np.asarray(special.softmax(scores, axis=1))
 
 
-def temperature(scores: Array, index: IntArray, weights: Array | None) -> float:
+def temperature(scores: Array, index: IntArray) -> float:
     """Compute the temperature T that maximises the likelihood of the labels under the softmax of scores/T.
 
     Labels are smoothed by one in (number of rows + classes), Laplace's rule, so that separable classes do not give
@@ -32,18 +32,16 @@ def temperature(scores: Array, index: IntArray, weights: Array | None) -> float:
     Args:
         scores: leave-one-out scores, (n,) for two classes, (n, classes) for more.
         index: the class of each row.
-        weights: weights of the rows; equal if None.
     """
     both = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
     rows, classes = both.shape
-    mass = np.ones(rows) if weights is None else weights
-    doubt = 1.0 / (mass.sum() + classes)
+    doubt = 1.0 / (rows + classes)
     target = np.full((rows, classes), doubt)
     target[np.arange(rows), index] += 1.0 - classes * doubt
 
     def loss(log_temperature: float) -> float:
         logarithms = special.log_softmax(both * np.exp(-log_temperature), axis=1)
-        return -float(mass @ np.sum(target * logarithms, axis=1))
+        return -float(np.sum(target * logarithms))
 
     return float(np.exp(optimize.minimize_scalar(loss, bounds=_RANGE, method="bounded").x))
 

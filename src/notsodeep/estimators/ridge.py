@@ -19,7 +19,6 @@ from notsodeep.estimators.scaling import (
     checked_rows,
     checked_rows_and_labels,
     checked_rows_and_targets,
-    checked_weights,
 )
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
@@ -53,21 +52,16 @@ class KernelMachine(BaseEstimator):
     model: Model | None = None
     image_shape: tuple[int, ...] | None = None
 
-    def _fit_machine(
-        self, X: Array, targets: Array, sample_weight: ArrayLike | None, held_out: IntArray | None = None
-    ) -> Array:
+    def _fit_machine(self, X: Array, targets: Array, held_out: IntArray | None = None) -> Array:
         """Solve for the dual coefficients, and return the leave-one-out outputs of the rows `held_out`.
 
-        A row of weight w > 1 counts as w equal rows, of which one is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
-        (w - 1)/alpha + B_ii/w. The intercept is that of the other rows; the scaling is that of all rows.
+        The intercept is that of the other rows; the scaling is that of all rows.
         """
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
-        weights = checked_weights(sample_weight, X)
-        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X)
         self.X_fit_ = self.rows_.transform(X)
-        mean: Any = np.average(targets, axis=0, weights=weights)
-        self.intercept_ = mean if self.fit_intercept else np.zeros(targets.shape[1:])
+        self.intercept_ = targets.mean(axis=0) if self.fit_intercept else np.zeros(targets.shape[1:])
         centred = targets - self.intercept_
         held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
         # Unit vectors as further right sides give columns of the inverse; the factorisation costs more.
@@ -75,19 +69,14 @@ class KernelMachine(BaseEstimator):
         outputs, units = columns.shape[1], np.zeros((len(X), len(held)))
         units[held, np.arange(len(held))] = 1.0
         right = np.concatenate([columns, np.ones((len(X), 1)), units], axis=1)
-        solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
+        solution = solve_ridge(self._between(self.X_fit_), right, alpha)
         self.dual_coef_ = solution[:, :outputs].reshape(centred.shape).copy()
-        mass = np.ones((len(held), 1)) if weights is None else weights[held, None]
-        inverse = solution[held, outputs + 1 + np.arange(len(held))][:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            diagonal = np.where(mass > 1.0, (mass - 1.0) / alpha + inverse / mass, inverse)
-        own = np.minimum(mass, 1.0)
         residuals = leave_one_out_residuals(
             columns[held],
             solution[held, :outputs],
-            diagonal,
+            solution[held, outputs + 1 + np.arange(len(held))][:, None],
             solution[held, outputs : outputs + 1] if self.fit_intercept else None,
-            ((len(X) if weights is None else float(weights.sum())) - own) / own,
+            len(X) - 1.0,
         )
         return np.asarray(targets[held] - residuals.reshape(len(held), *centred.shape[1:]))
 
@@ -139,25 +128,16 @@ class KernelMachine(BaseEstimator):
         return np.asarray(output + self.intercept_)
 
 
-def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | None = None) -> Array:
-    """Solve (K + alpha W⁻¹) c = t for symmetric K, which is overwritten; rows of weight zero do not count.
-
-    Computed as √W (√W K √W + alpha I)⁻¹ √W t, which is stable as a weight vanishes.
-    """
-    right = np.array(targets)
-    if weights is not None:
-        root = np.sqrt(weights)
-        kernel *= root[:, None]
-        kernel *= root
-        right *= root.reshape(-1, *[1] * (right.ndim - 1))
+def solve_ridge(kernel: Array, targets: Array, alpha: float) -> Array:
+    """Solve (K + alpha I) c = t for symmetric K, which is overwritten."""
     np.fill_diagonal(kernel, kernel.diagonal() + alpha)
-    solution, rcond = solve_definite(kernel, right, overwrite=True)
+    solution, rcond = solve_definite(kernel, targets, overwrite=True)
     if solution is None or not rcond > _SINGULAR:
         raise ConvergenceError(
             f"The kernel matrix of {len(kernel)} samples with alpha = {alpha:g} is singular to working precision.",
             "Raise alpha: 1e-8 is enough for rows that occur twice.",
         )
-    return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
+    return solution
 
 
 class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
@@ -189,15 +169,14 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         model_: the model whose kernel is used.
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Solve for the dual coefficients, O(n²p + n³).
 
         Args:
             X: samples in rows.
             y: one target (n,), or several (n, m).
-            sample_weight: a weight of 2 is a row that occurs twice.
         """
-        self._fit_machine(*checked_rows_and_targets(self, self._flattened(X, fit=True), y), sample_weight)
+        self._fit_machine(*checked_rows_and_targets(self, self._flattened(X, fit=True), y))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -222,24 +201,22 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         temperature_: the divisor of the scores in `predict_proba`.
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Solve for the dual coefficients, O(n²p + n³).
 
         Args:
             X: samples in rows.
             y: labels (n,).
-            sample_weight: a weight of 2 is a row that occurs twice.
         """
         rows, self.classes_, index = checked_rows_and_labels(self, self._flattened(X, fit=True), y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
-        weights = checked_weights(sample_weight, rows)
-        held = _evenly_spaced(np.arange(len(rows)) if weights is None else np.flatnonzero(weights))
+        places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
+        held = np.round(places).astype(np.intp)
         signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
         # One column for two classes, else one for each.
         targets = signs[:, 0] if signs.shape[1] == 1 else signs
-        scores = self._fit_machine(rows, targets, weights, held)
-        self.temperature_ = temperature(scores, index[held], None if weights is None else weights[held])
+        self.temperature_ = temperature(self._fit_machine(rows, targets, held), index[held])
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -255,9 +232,3 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return the probability of each class, (n, classes), in the order of `classes_`."""
         return probabilities(self.decision_function(X) / self.temperature_)
-
-
-def _evenly_spaced(rows: IntArray) -> IntArray:
-    """Choose at most `_CALIBRATION_ROWS` of these rows."""
-    places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
-    return np.asarray(rows[np.round(places).astype(np.intp)])

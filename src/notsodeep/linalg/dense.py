@@ -67,7 +67,7 @@ def leave_one_out_residuals(
         solved: B t.
         diagonal: of B.
         ones: B 1, if a mean was taken out: it has to be that of the other targets.
-        others: number of other samples, n - 1; with weights, the weight of the others relative to the sample's own.
+        others: number of other samples, n - 1; an array if it differs between samples.
     """
     if ones is None:
         return np.asarray(solved / diagonal)
