@@ -104,7 +104,8 @@ def _print(proof: Certificate) -> None:
 
 
 def _record(proof: Certificate) -> dict[str, Any]:
-    numbers = (
+    numbers = [
+        "certified",
         "width",
         "sigma_w2",
         "readout_scale",
@@ -114,12 +115,11 @@ def _record(proof: Certificate) -> dict[str, Any]:
         "printed_step",
         "rate",
         "ceiling",
-    )
-    return {name: getattr(proof, name) for name in ("certified", *numbers)} | {
+    ]
+    checks = [{**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities]
+    return {name: getattr(proof, name) for name in (*numbers, "ceiling")} | {
         "explanation": proof.explain(),
-        "inequalities": [
-            {**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities
-        ],
+        "inequalities": checks,
         "constants": asdict(proof.constants),
         "measured": asdict(proof.measured),
         "lambda_star": asdict(proof.gram.least),

@@ -345,3 +345,31 @@ def rows_to_fit(rows: Array, kernel: str, family: str) -> Array | None:
 def compute_kernel(model: Model, rows: Array, kernel: str) -> Array:
     """Compute the exact kernel of the rows."""
     return exact_kernel(model, rows, kernel=kernel)
+
+
+# --- next step ----------------------------------------------------------------------------------------
+
+
+def command_after_verdict(
+    answer: str, labels: Any, *, images: bool = False, trained: bool = False, solved: bool = True
+) -> str:
+    """The name of the command that goes on from a verdict.
+
+    Args:
+        answer: "replace", "keep" or "unsure".
+        labels: labels of the samples; None if there are none.
+        images: the model is convolutional.
+        trained: a trained network was judged.
+        solved: the model has an equilibrium on the samples.
+    """
+    if trained:
+        return "distill"
+    if not solved:
+        return "verdict"  # with weaker feedback
+    if not images and (answer == "replace" or labels is None):
+        return "design"
+    if labels is None:
+        return "verdict"  # with labels
+    if np.asarray(labels).dtype.kind == "f":
+        return "kernel" if images else "predict"
+    return "train"

@@ -11,9 +11,8 @@ from notsodeep.cli import options
 from notsodeep.cli.common import (
     app,
     data_record,
-    errors,
-    figures_if_installed,
     print_json,
+    save_figure,
     say,
     say_notes,
 )
@@ -74,12 +73,10 @@ def spectrum(
         prediction = scenario.predict(model, samples, kernel, form)
     name = activation if len(activation) <= 40 else activation[:39] + "…"
     title = f"{name} DEQ, {kernel}, n = {len(samples.rows)}, p = {samples.rows.shape[1]}"
-    drawn = _draw(prediction, exact, title, figure)
+    drawn = save_figure(lambda axes: _draw(axes, prediction, exact, title), figure)
     if not as_json:
         say_notes(data, samples)
         _print(prediction, exact, data.source)
-        if drawn is not None:
-            say(f"Figure: {drawn}", errors)
         return
     print_json(
         {
@@ -92,19 +89,16 @@ def spectrum(
     )  # fmt: skip
 
 
-def _draw(prediction: Prediction, exact: Array | None, title: str, target: Path) -> str | None:
-    """Draw the figure and return its path; without matplotlib return None."""
-    figures = figures_if_installed()
-    if figures is None:
-        return None
-    drawing, panels = figures.new_figure()
+def _draw(axes: Any, prediction: Prediction, exact: Array | None, title: str) -> None:
+    """Draw the predicted density over the exact eigenvalues, or the eigenvalues of both by rank."""
+    from notsodeep import figures
+
     if prediction.limit is not None:
-        figures.plot_spectrum(prediction.limit, exact, panels[0], title=title)
-    else:
-        lines = {"exact kernel": exact, "refined equivalent": prediction.equivalent}
-        shown = {name: values for name, values in lines.items() if values is not None}
-        figures.plot_eigenvalues(shown, panels[0], title=title)
-    return str(figures.save(drawing, target))
+        figures.plot_spectrum(prediction.limit, exact, axes, title=title)
+        return
+    lines = {"exact kernel": exact, "refined equivalent": prediction.equivalent}
+    shown = {name: values for name, values in lines.items() if values is not None}
+    figures.plot_eigenvalues(shown, axes, title=title)
 
 
 def _print(prediction: Prediction, exact: Array | None, source: str) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from notsodeep.cli.next_step import command_after_verdict
+from notsodeep.cli.scenario import command_after_verdict
 from notsodeep_lab.explorer.choice import FORMULA, MODES, VERDICT_KERNELS, Choice, PageData
 from notsodeep_lab.explorer.computations import (
     IMAGES_TO_FIT,
