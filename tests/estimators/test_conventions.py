@@ -30,8 +30,7 @@ ESTIMATORS = [
     DEQKernelRidge(),
     DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
     DEQKernelClassifier(),
-    DEQFeatures(n_components=30),
-    DEQFeatures(n_components=30, kernel="ntk", activation="tanh"),
+    DEQFeatures(n_components=30, activation="tanh"),
     RowScaler(),
 ]
 
@@ -122,7 +121,6 @@ BAD = {
     "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
     "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
-    "an unknown kernel of the features": (DEQFeatures(5, kernel="rbf"), "kernel='rbf'"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
 }
 

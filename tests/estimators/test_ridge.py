@@ -12,7 +12,7 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.estimators import DEQKernel, DEQKernelClassifier, DEQKernelRidge, ridge
-from notsodeep.estimators.probabilities import probabilities
+from notsodeep.estimators.ridge import probabilities
 
 KERNELS = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
 CASES = [

@@ -76,6 +76,14 @@ def test_a_rectangle_on_disk(samples, tmp_path: Path) -> None:
     assert_close(np.asarray(kernel), kernels.tangent_kernel(DEQ, samples, samples[:90]), Oracle.IDENTITY)
 
 
+def test_images_with_a_tolerance_of_their_own(tmp_path: Path) -> None:
+    model, images = nsd.ConvDEQ("tanh", 0.2), np.random.default_rng(0).standard_normal((6, 1, 4, 4))
+    kernel = nsd.conjugate_kernel(model, images, out=tmp_path / "G.zarr", tolerance=1e-4)
+    np.testing.assert_allclose(np.asarray(kernel), nsd.conjugate_kernel(model, images), rtol=1e-4)
+    with pytest.raises(nsd.InputError, match="another tolerance"):
+        nsd.conjugate_kernel(model, images, out=tmp_path / "G.zarr")
+
+
 def test_a_finished_run_is_not_computed_again(samples, tmp_path: Path) -> None:
     compute(samples, tmp_path / "G.zarr")
     before = contents(tmp_path)
@@ -195,7 +203,7 @@ def test_a_store_of_another_version_is_refused_and_can_be_removed(samples, tmp_p
     file.write_text(json.dumps(content))
     before = contents(tmp_path)
     for use in (lambda: compute(samples, tmp_path / "G.zarr"), lambda: open_kernel(tmp_path / "G.zarr")):
-        with pytest.raises(nsd.InputError, match="format 1 instead of 2"):
+        with pytest.raises(nsd.InputError, match="format 1 instead of 3"):
             use()
     assert contents(tmp_path) == before
     remove_store(tmp_path / "G.zarr")
