@@ -64,6 +64,17 @@ def test_what_the_remedy_recommends_is_certified(seed):
     assert scaled.certified
 
 
+def test_expected_norms_by_hand():
+    """The bounds of docs/theory.md (8.31) for m = 400, where t² = 2 log 400."""
+    case, t = problem(), np.sqrt(2.0 * np.log(400.0))
+    start = case.start(400, 0.5)
+    assert start.recurrent == pytest.approx(np.sqrt(0.005) * (2.0 + t / 20.0))
+    assert start.inputs == pytest.approx(np.sqrt(0.1) * (20.0 + np.sqrt(D) + t))
+    assert start.readout == pytest.approx(0.5 * (1.0 + t / 20.0))
+    assert start.data == pytest.approx(np.sqrt(2.0 * D))
+    assert start.least == pytest.approx(200.0 * case.gram.least.lower)
+
+
 @pytest.mark.slow
 def test_thresholds_are_thresholds():
     case = problem()

@@ -12,7 +12,7 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.estimators import DEQKernel, DEQKernelClassifier, DEQKernelRidge, ridge
-from notsodeep.estimators.ridge import probabilities
+from notsodeep.estimators.ridge import probabilities, temperature
 
 KERNELS = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
 CASES = [
@@ -166,6 +166,12 @@ def test_probabilities_are_calibrated_and_agree_with_the_prediction(classes: int
         log_loss(y[150:], probabilities(scores / t)) for t in model.temperature_ * np.geomspace(0.2, 5.0, 21)
     ]
     assert log_loss(y[150:], found) <= min(losses) + 0.02
+
+
+def test_the_temperature_of_scores_that_are_all_right() -> None:
+    """Laplace's rule: 20 of 20 right means 21 in 22, so that T solves expit(1/T) = 21/22."""
+    index = np.arange(20) % 2
+    assert temperature(2.0 * index - 1.0, index) == pytest.approx(1.0 / np.log(21.0), rel=1e-4)
 
 
 def test_separable_classes_do_not_give_certainty() -> None:

@@ -85,7 +85,11 @@ def verdict(
     from notsodeep.verdicts import verdict as judge
 
     conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
-    geometry = {"--model": "conv" if conv else None, "--readout": readout, "--filter-size": filter_size}
+    geometry: dict[str, Any] = {
+        "--model": "conv" if conv else None,
+        "--readout": readout,
+        "--filter-size": filter_size,
+    }
     own = {"--kernel": kernel, "--max-steps": max_steps, "--compared": compared}
     if weights is not None:
         if conv or any(value is not None for value in own.values()):
@@ -108,7 +112,7 @@ def verdict(
     solved, trained = found.curve is not None, weights is not None
     name = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
     if trained:
-        more = {"--target-agreement": f"{target_agreement:g}"}
+        more: dict[str, Any] = {"--target-agreement": f"{target_agreement:g}"}
         words = [name, str(weights), *_data_words(data, scale="none"), "--activation", activation]
     else:
         # Without a solution half of the feedback is tried.
