@@ -1,6 +1,6 @@
-"""Entrywise powers of a Gram matrix inside a refined equivalent: by mixture values, by a sketch, or exactly.
+"""Entrywise powers of a Gram matrix inside a refined equivalent: by mixture values, or by a sketch.
 
-A term g_k(s_i, s_j) c_ij^k with k ≥ 2 is not a product of thin matrices. Three ways to replace it:
+A term g_k(s_i, s_j) c_ij^k with k ≥ 2 is not a product of thin matrices. Two ways to replace it:
 
 - `mixture_terms`: c_ij concentrates on its class mean u_ab with variance v_ab = T_ab/p. Writing c = u + e and
   keeping of each power of e its mean and its projection on e (e² → v, e³ → 3 v e),
@@ -12,12 +12,11 @@ A term g_k(s_i, s_j) c_ij^k with k ≥ 2 is not a product of thin matrices. Thre
 - `sketched_terms`: the leading eigenvectors of the power itself, from a random start and passes over blocks
   of rows. Random polynomial features would need more of them than samples: where p ~ n the entrywise square
   is nearly the identity plus a few directions, and s features put a noise of norm √(n/s) on top of them.
-- `exact_power`: n × n.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -110,14 +109,6 @@ def _class_gram(X: Array, function: Separable, values: ClassValues, table: Array
     return [GramTerm(X, weights, np.outer(function.scales, eigenvalues[kept]).ravel())]
 
 
-def exact_power(X: Array, powers: Powers) -> Array:
-    """Σ_k g_k c^k for the given powers, with a zero diagonal, n × n."""
-    total = np.empty((len(X), len(X)))
-    for rows, block in _blocks(X, powers):
-        total[rows] = block
-    return (total + total.T) / 2.0
-
-
 def sketched_terms(X: Array, powers: Powers, rank: int, seed: int) -> list[Term]:
     """The leading eigenpairs of Σ_k g_k c^k off its diagonal, by a random range finder with two passes.
 
@@ -128,14 +119,8 @@ def sketched_terms(X: Array, powers: Powers, rank: int, seed: int) -> list[Term]
 
 
 def _times(X: Array, powers: Powers, right: Array) -> Array:
+    """Σ_k g_k c^k with a zero diagonal times a block of columns, a block of rows at a time."""
     result = np.empty((len(X), right.shape[1]))
-    for rows, block in _blocks(X, powers):
-        result[rows] = block @ right
-    return result
-
-
-def _blocks(X: Array, powers: Powers) -> Iterator[tuple[slice, Array]]:
-    """Rows of Σ_k g_k c^k with a zero diagonal, block by block."""
     for start in range(0, len(X), BLOCK):
         rows = slice(start, min(start + BLOCK, len(X)))
         products = X[rows] @ X.T
@@ -143,4 +128,5 @@ def _blocks(X: Array, powers: Powers) -> Iterator[tuple[slice, Array]]:
         for k, function in powers.items():
             block += function.block(rows) * products**k
         block[np.arange(len(block)), np.arange(rows.start, rows.stop)] = 0.0
-        yield rows, block
+        result[rows] = block @ right
+    return result
