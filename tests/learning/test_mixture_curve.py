@@ -121,7 +121,7 @@ def test_one_class_of_features_is_the_spectrum():
     features = ClassFeatures(
         means=np.stack([-mean, mean]),
         diagonals=np.zeros((2, 12)),
-        basis=None,
+        basis=np.eye(12),
         inner=np.stack([np.diag(values)] * 2),
         rest=np.zeros((0, 2)),
         multiplicity=np.zeros(0),
