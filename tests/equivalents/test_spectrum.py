@@ -243,7 +243,10 @@ def test_the_square_of_inner_products_alone_is_a_semicircle() -> None:
 
 
 def test_the_spike_of_the_norms_is_a_root() -> None:
-    """One isotropic class: α₂ ψψᵀ stands out at 1 + (2n/p) α₂ g(z) = 0 with Marchenko and Pastur's g."""
+    """One isotropic class: α₂ ψψᵀ stands out at 1 + (2n/p) α₂ g(z) = 0 with Marchenko and Pastur's g.
+
+    One layer has 2α₂ = α₃, so that α₃T stands out at the same place.
+    """
     n, p = 300, 200
     model = Explicit([activation("polynomial", coefficients=[-1.0, 0.5, 1.0])])
     spectrum = limiting_density(model, one_class(p), n)
@@ -251,7 +254,17 @@ def test_the_spike_of_the_norms_is_a_root() -> None:
     g = -p * scalars.linear / (2.0 * n * scalars.norm)
     z = -1.0 / g + 1.0 / (1.0 + n / p * g)
     expected = scalars.linear * z + scalars.identity
-    assert np.abs(spectrum.isolated / expected - 1.0).min() < 1e-8
+    np.testing.assert_allclose(spectrum.isolated, [expected, expected], rtol=1e-8)
+
+
+def test_means_of_the_squared_inner_products_stretch_the_bulk() -> None:
+    """x + x² - 1 with |μ|²/p = ½: of α₃c² = 2c² the slope 2α₃/2 adds to α₁ = 1, and three times XXᵀ is the bulk."""
+    p, n = 20000, 5000
+    model = Explicit([activation("polynomial", coefficients=[-1.0, 1.0, 1.0])])
+    gmm = GaussianMixture(np.full((1, p), np.sqrt(0.5)), [1.0])
+    ((low, high),) = limiting_density(model, gmm, n, form="refined").edges
+    # Marchenko and Pastur's law from (1 - ½)² to (1 + ½)²; norms and the noise of c² widen it by p^{-1/2}.
+    assert high - low == pytest.approx(3.0 * 2.0, rel=5e-3)
 
 
 @pytest.mark.parametrize("mean", [1.0, 1.02, 1.1])

@@ -45,10 +45,6 @@ def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
         solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest] - mean)
         expected[i] = kernel[i, rest] @ solved + mean
     assert_close(found, expected, Oracle.QUADRATURE)
-    solved, new = TrainedKernel.solved(kernel.copy(), kernel[:3], targets, 0.05, intercept=intercept)
-    at_new = trained.at(kernel[:3] @ trained.vectors, kernel.diagonal()[:3], 0.05).mean
-    assert_close(solved, expected, Oracle.QUADRATURE)
-    assert_close(new, at_new, Oracle.QUADRATURE)
 
 
 def test_equal_samples_without_a_ridge_have_a_curve():
