@@ -47,7 +47,11 @@ def test_quick_kernels_are_the_exact_ones(
 
 @pytest.mark.parametrize(
     ("name", "readout", "padding", "layers", "most"),
-    [("relu", "pool", "zeros", 3, 1e-3), ("tanh", "flatten", "zeros", 3, 1e-3), ("sin", "flatten", "circular", 2, 5e-3)],
+    [
+        ("relu", "pool", "zeros", 3, 1e-3),
+        ("tanh", "flatten", "zeros", 3, 1e-3),
+        ("sin", "flatten", "circular", 2, 5e-3),
+    ],
 )
 def test_a_few_layers_have_both_kernels_on_images_they_have_not_seen(
     name: str, readout: str, padding: str, layers: int, most: float, digits: np.ndarray

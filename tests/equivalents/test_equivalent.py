@@ -194,8 +194,7 @@ def test_starting_at_the_mean_correlation_serves_data_that_are_not_centred():
     X = np.abs(rng.standard_normal((150, 100))) / 10
     model = DEQ("swish", 0.2)
     at_zero, at_mean = (
-        equivalence_error(model, X, form="refined", **EXACT, around=around)
-        for around in (0.0, "mean")
+        equivalence_error(model, X, form="refined", **EXACT, around=around) for around in (0.0, "mean")
     )
     assert at_mean < 0.1 * at_zero
 

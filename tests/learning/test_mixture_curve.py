@@ -216,11 +216,6 @@ def test_chance_of_the_largest_score():
     )
 
 
-def test_chance_without_any_spread():
-    assert chance_of_largest(np.array([0.2, 0.1, 0.0]), np.zeros((3, 3)), 0) == 1.0
-    assert chance_of_largest(np.array([0.2, 0.1, 0.0]), np.zeros((3, 3)), 1) == 0.0
-
-
 @pytest.mark.parametrize(
     "change",
     [

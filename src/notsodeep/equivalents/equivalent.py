@@ -20,8 +20,15 @@ from notsodeep.equivalents.operators import (
     low_rank,
     merged,
 )
-from notsodeep.equivalents.powers import ClassValues, mixture_terms, sketched_terms
-from notsodeep.equivalents.separable import Separable, compressed, floored, separable
+from notsodeep.equivalents.separable import (
+    ClassValues,
+    Separable,
+    compressed,
+    floored,
+    mixture_terms,
+    separable,
+    sketched_terms,
+)
 from notsodeep.errors import InputError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel
@@ -65,8 +72,8 @@ def equivalent(
         order: of the refined form, 1 to 3: the highest power of the inner products.
         square: of the refined form, how entrywise powers of the Gram matrix are represented: "mixture" by
             the values (5.6) at which they concentrate, "sketch" by `rank` leading eigenvectors (O(n² p)
-            operations once, O(np) memory; exact with rank n). Real data, whose inner products do not concentrate, need a
-            sketch. Where the power has no weight (the square, for odd φ) there is nothing to represent.
+            operations once, O(np) memory; exact with rank n). Real data, whose inner products do not concentrate,
+            need a sketch. Where the power has no weight (the square, for odd φ) there is nothing to represent.
         rank: of the sketch, the number of eigenvectors kept.
         seed: of the sketch.
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the

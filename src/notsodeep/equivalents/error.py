@@ -117,7 +117,7 @@ def equivalence_error(
     progress: bool | Report = False,
     **options: Any,
 ) -> float:
-    """Measure ||K - K̄||₂/||K||₂ between the exact kernel and its equivalent, docs/theory.md (4.8), by Lanczos iterations.
+    """Measure ||K - K̄||₂/||K||₂ between the exact kernel and its equivalent, docs/theory.md (4.8).
 
     Args:
         model: as in `equivalent`, which explains stats, kernel and form as well.

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import InputError
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
 from notsodeep.linalg.symmetric_operator import SymmetricOperator
@@ -36,8 +36,6 @@ DENSE_LIMIT = 5000
 _RECURSION, _ITERATIONS = 1e-12, 2000
 # Beyond that size, more columns than this cost more to factorise than an iteration takes.
 COLUMN_LIMIT = 1500
-# So many columns cost, for each right side, what the iteration does: about a hundred products.
-_COLUMNS_PER_SIDE = 200
 
 
 # --- parts: Gram terms Σ c_r D_r X Xᵀ D_r and low-rank terms U C Uᵀ --------------------------------------------------
@@ -262,24 +260,18 @@ class StructuredOperator(SymmetricOperator):
 
     def _solved(self, block: Array) -> Array:
         thin = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
-        few = max(COLUMN_LIMIT, _COLUMNS_PER_SIDE * block.shape[1])
-        if thin and (self.n <= DENSE_LIMIT or self.columns <= few):
+        if thin and (self.n <= DENSE_LIMIT or self.columns <= COLUMN_LIMIT):
             return self._solved_through_columns(block)
         if self.n <= DENSE_LIMIT:
             return solve_symmetric(self.to_dense(), block)
-        try:
-            return conjugate_gradients(
-                self._matmat,
-                block,
-                DiagonalPreconditioner(self.diagonal()),
-                tolerance=_RECURSION,
-                max_iterations=_ITERATIONS,
-                verified=False,
-            ).x
-        except ConvergenceError:
-            if not thin:
-                raise
-            return self._solved_through_columns(block)
+        return conjugate_gradients(
+            self._matmat,
+            block,
+            DiagonalPreconditioner(self.diagonal()),
+            tolerance=_RECURSION,
+            max_iterations=_ITERATIONS,
+            verified=False,
+        ).x
 
     def _solved_through_columns(self, block: Array) -> Array:
         """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""

@@ -317,7 +317,9 @@ def _core(inputs: _Inputs, linear: Array, radial: _Radial, pairs: _Pairs) -> Cla
     inner = []
     for a, (vectors, slopes) in enumerate(links):
         between = linear[a] * (vectors @ basis).T @ slopes
-        corner = np.zeros([len(between)] * 2) if inputs.matrices is None else linear[a] ** 2 * inputs.matrices[a]
+        corner = (
+            np.zeros([len(between)] * 2) if inputs.matrices is None else linear[a] ** 2 * inputs.matrices[a]
+        )
         inner.append(np.block([[corner, between], [between.T, _extras(a, inputs, radial, pairs)]]))
     return ClassFeatures(
         means=np.hstack([linear[:, None] * inputs.means, radial.means, pairs.means]),

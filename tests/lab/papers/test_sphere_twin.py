@@ -68,7 +68,9 @@ def test_one_layer_has_closed_forms(name: str) -> None:
 def test_errors_fall(model: DEQ | Explicit, kernel: str) -> None:
     samples = [UnitSphere(int(1.2 * n)).sample(n, seed=0) for n in (150, 600)]
     small, large = (
-        np.linalg.norm(exact_kernel(model, X, kernel=kernel) - sphere_equivalent(model, X, kernel).to_dense(), 2)
+        np.linalg.norm(
+            exact_kernel(model, X, kernel=kernel) - sphere_equivalent(model, X, kernel).to_dense(), 2
+        )
         for X in samples
     )
     # The theory has n^{-1/2}: a half for four times the samples.
