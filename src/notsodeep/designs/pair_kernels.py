@@ -229,7 +229,7 @@ def _series_at_pairs(series, scale, first, second, c):  # type: ignore[no-untype
 
 
 def numbers_of(logs: Array) -> tuple[float, Array, Array]:
-    """Output variance g, weights w_l and injections c_l of an injected network, from the logarithms of all 2L numbers."""
+    """Output variance g, weights w_l and injections c_l of an injected network, from the logarithms of all numbers."""
     numbers, layers = np.exp(logs), len(logs) // 2
     return float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 :]
 

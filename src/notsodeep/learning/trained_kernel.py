@@ -65,17 +65,7 @@ class TrainedKernel:
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
         """Diagonalise the kernel matrix, and subtract the mean of the targets if there is an intercept."""
-        return cls._of(*np.linalg.eigh(kernel), targets, intercept)
-
-    @classmethod
-    def of_features(cls, features: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
-        """The same for the kernel of few features, (n, features), which are not squared."""
-        vectors, roots, _ = np.linalg.svd(features)
-        values = np.pad(roots**2, (0, len(features) - len(roots)))
-        return cls._of(values, vectors, targets, intercept)
-
-    @classmethod
-    def _of(cls, values: Array, vectors: Array, targets: Array, intercept: bool) -> TrainedKernel:
+        values, vectors = np.linalg.eigh(kernel)
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
         # Equal samples have an eigenvalue that is zero but for rounding.
         least = np.finfo(np.float64).eps * float(values.max(initial=0.0))
