@@ -51,7 +51,7 @@ class _Resolvent:
         columns = scale[:, None] * basis
         gram = basis.T @ columns
         low = np.tensordot(eta, moments, axes=1)
-        inner = -np.linalg.solve(np.eye(len(low)) + low @ gram, low)
+        inner: Array = -np.linalg.solve(np.eye(len(low)) + low @ gram, low).astype(np.float64)
         reduced = inner @ gram + np.eye(len(low))  # I + N UᵀV
         shares = features.diagonals * scale  # D_aΔ⁻¹, (K, d)
         left = shares[:, :, None] * (basis @ inner) + basis @ (moments @ reduced.T)  # L_a, (K, d, q)
