@@ -63,7 +63,6 @@ OF_SAMPLES = {
     "GaussianMixture": lambda X: nsd.GaussianMixture(X, 1.0).mean_gram,
     "equivalent": lambda X: nsd.equivalent(MODEL, X, form="refined").to_dense(),
     "equivalence_error": lambda X: float(nsd.equivalence_error(MODEL, X, form="refined")),
-    "diagnose": lambda X: nsd.diagnose(X).norm_spread,
     "DEQKernelRidge": lambda X: DEQKernelRidge().fit(X, TARGETS).dual_coef_,
     "DEQKernelRidge.predict": lambda X: DEQKernelRidge().fit(distinct(), TARGETS).predict(X),
     "DEQKernelClassifier": lambda X: DEQKernelClassifier().fit(X, LABELS).dual_coef_,
@@ -170,7 +169,6 @@ def test_what_is_no_matrix_of_numbers_is_refused(name):
 
 OF_LABELS = {
     "MixtureStatistics.estimate": lambda y: MixtureStatistics.estimate(distinct(), y).psi,
-    "diagnose": lambda y: nsd.diagnose(distinct(), y).predicted_error,
     "DEQKernelClassifier": lambda y: DEQKernelClassifier().fit(distinct(), y).dual_coef_,
 }
 GOOD_LABELS = {

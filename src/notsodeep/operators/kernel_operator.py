@@ -269,9 +269,5 @@ def _preconditioner(
         choice = kernel.equivalent(_ADDED_EIGENVECTORS if rank is None else rank, seed)
     if choice.shape != kernel.shape:
         raise InputError(f"The preconditioner has shape {choice.shape}, the kernel {kernel.shape}.")
-    if choice.dense is not None:
-        raise InputError(
-            "A preconditioner with exact entrywise powers is n × n. Use square='mixture' or 'sketch'."
-        )
     columns, core = choice.factor
     return LowRankInverse(choice.own_diagonal, columns, core, ridge)

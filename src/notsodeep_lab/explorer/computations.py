@@ -68,14 +68,13 @@ def design_of(choice: Choice) -> Design:
 @lru_cache(maxsize=64)
 def _design(model: DEQ, data: PageData, kernel: str, family: str, fit: bool) -> Design:
     samples = samples_of(data)
-    # No evidence here: the verdict measures how close the twin is.
     rows = samples.rows[:ROWS_TO_FIT] if fit else None
-    return design(model, samples.tau0, kernel, family, X=rows, evidence=False)
+    return design(model, samples.tau0, kernel, family, X=rows)
 
 
 @lru_cache(maxsize=64)
 def _image_design(model: ConvDEQ, data: PageData, kernel: str) -> Design:
-    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT], evidence=False)
+    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT])
 
 
 def fits_rows(choice: Choice) -> bool:

@@ -93,11 +93,11 @@ def test_the_summary_depends_on_the_distance_on_the_samples():
     """A design whose numbers agree is a plain yes only if plain layers are further away, up to a factor too."""
     near, far = KernelDistance(0.01, 0.01, 1.0), KernelDistance(0.3, 0.19, 0.8)
     made = computations.design_of(CHOICES["mixture"])
-    good = TwinDistances("ck", 80, near, {1: far}, True)
+    good = TwinDistances("ck", 80, near, far, {1: far}, True)
     assert good.gain == pytest.approx(19.0)
     assert "19 times closer" in str(good)
     assert design_summary(made, good).startswith("Yes: 2 hidden layers.")
-    poor = TwinDistances("ck", 80, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
+    poor = TwinDistances("ck", 80, far, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
     assert design_summary(made, poor).startswith("Yes, but a plain network is as close")
 
 
