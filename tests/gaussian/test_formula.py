@@ -19,8 +19,8 @@ import notsodeep as nsd
 from notsodeep.designs import Design
 from notsodeep.errors import InputError
 from notsodeep.gaussian import Activation, activation, moments
-from notsodeep.gaussian.backend import NUMPY
 from notsodeep.gaussian.formula import MAX_LENGTH, read_formula
+from notsodeep.gaussian.shapes import NUMPY
 
 
 def formula(text: str) -> Activation:

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.shapes import TINY, Shape
 from notsodeep.validation import Array
 
@@ -112,9 +111,6 @@ class Wave(Shape):
         turn = (order + self.quarter) % 4
         value = (xp.sin, xp.cos)[turn % 2](x)
         return value if turn < 2 else -value
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.cos if self.quarter else torch.sin)
 
     def mean_derivative(self, q: Array, k: int) -> Array:
         """M_k(q): e^{-q/2} times the derivative at zero, (2.1)."""

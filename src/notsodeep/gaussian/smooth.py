@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array
 
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
-# torch's softplus is linear beyond its threshold; at 40 what it drops, e^-40, is below the rounding of float64.
-_SOFTPLUS_THRESHOLD = 40.0
 
 
 @dataclass(frozen=True)
@@ -36,9 +33,6 @@ class Tanh(Shape):
             return slope
         return slope * (-2.0 * xp.tanh(x))
 
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.tanh)
-
 
 @dataclass(frozen=True)
 class Erf(Shape):
@@ -52,9 +46,6 @@ class Erf(Shape):
             return xp.erf(x)
         slope = 2.0 / math.sqrt(math.pi) * xp.exp(-(x**2))
         return slope if order == 1 else slope * (-2.0 * x)
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.erf)
 
     def pair_moments(self, q1: Array, q2: Array, c: Array) -> tuple[Array, Array]:
         """F and F' of erf: the arcsine kernel, (3.21)."""
@@ -76,9 +67,6 @@ class Arctan(Shape):
         slope = 1.0 / (1.0 + x**2)
         return slope if order == 1 else -2.0 * x * slope**2
 
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.arctan)
-
 
 @dataclass(frozen=True)
 class Softplus(Shape):
@@ -89,23 +77,17 @@ class Softplus(Shape):
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         return xp.logaddexp(xp.zeros_like(x), x) if order == 0 else logistic(x, order - 1, xp)
 
-    def torch_form(self, torch: Any) -> TorchForm:
-        softplus = torch.nn.functional.softplus
-        return self.torch_kernel(torch, lambda x: softplus(x, threshold=_SOFTPLUS_THRESHOLD))
-
 
 @dataclass(frozen=True)
 class Swish(Shape):
     """The activation x/(1 + e^-x), also known as SiLU."""
 
     feature = 2.0
+    torch_name = "nn.functional.silu"
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         value = x * logistic(x, order, xp)
         return value + order * logistic(x, order - 1, xp) if order else value
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.nn.functional.silu)
 
 
 @dataclass(frozen=True)
@@ -113,13 +95,11 @@ class Gelu(Shape):
     """The activation x P(ξ ≤ x) with ξ ~ N(0, 1): the exact GELU, not its approximation by tanh."""
 
     is_gelu = True
+    torch_name = "nn.functional.gelu"
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         value = x * _normal_cdf(x, order, xp)
         return value + order * _normal_cdf(x, order - 1, xp) if order else value
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.nn.functional.gelu)
 
 
 @dataclass(frozen=True)
@@ -127,6 +107,7 @@ class Mish(Shape):
     """The activation x tanh(log(1 + e^x))."""
 
     feature = 1.5
+    torch_name = "nn.functional.mish"
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         inner = [_SOFTPLUS.evaluate(x, k, xp) for k in range(order + 1)]
@@ -138,9 +119,6 @@ class Mish(Shape):
         if order == 1:
             return x * slope + gate[0]
         return x * (gate[2] * inner[1] ** 2 + gate[1] * inner[2]) + 2.0 * slope
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.nn.functional.mish)
 
 
 @dataclass(frozen=True)
@@ -155,9 +133,6 @@ class Softsign(Shape):
         if order == 0:
             return x * r
         return r**2 if order == 1 else xp.where(x > 0, -2.0, 2.0) * r**3
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        return self.torch_kernel(torch, torch.nn.functional.softsign)
 
 
 @dataclass(frozen=True)
@@ -175,10 +150,6 @@ class Elu(Shape):
         if order == 0:
             return xp.where(x > 0, x, self.alpha * xp.expm1(below))
         return xp.where(x > 0, 1.0 if order == 1 else 0.0, self.alpha * xp.exp(below))
-
-    def torch_form(self, torch: Any) -> TorchForm:
-        elu, alpha = torch.nn.functional.elu, self.alpha
-        return self.torch_kernel(torch, lambda x: elu(x, alpha))
 
 
 _TANH, _SOFTPLUS = Tanh(), Softplus()
