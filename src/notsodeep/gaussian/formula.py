@@ -133,7 +133,9 @@ class _Reader:
             case ast.Name(id=name) if name in CONSTANTS:
                 return CONSTANTS[name]
             case ast.Name(id=name):
-                self.refuse_node(node, f"there is no {name!r}; the variable is x, a function needs its argument")
+                self.refuse_node(
+                    node, f"there is no {name!r}; the variable is x, a function needs its argument"
+                )
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.read(operand, depth + 1)
             case ast.UnaryOp(op=ast.USub(), operand=operand):

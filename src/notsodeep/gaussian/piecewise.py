@@ -115,10 +115,6 @@ class PiecewiseLinear(Shape):
     def _segments(self, q: Array) -> tuple[Array, Array, Array, Array]:
         """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments)."""
         scales = np.sqrt(np.maximum(q, TINY))
-        if self.knots == (0.0,):
-            # Two half-lines at every scale.
-            sides = np.ones((len(q), 2))
-            return scales, 0.5 * sides, sides * [-1.0, 1.0] / quadrature.SQRT_2PI, 0.5 * sides
         far = np.full((len(q), 1), np.inf)
         with np.errstate(over="ignore"):
             ends = np.concatenate([-far, np.array(self.knots) / scales[:, None], far], axis=1)
