@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
 from notsodeep.gaussian.activation_names import resolve_name
-from notsodeep.gaussian.closed_moments import Polynomial, cosine, sine
 from notsodeep.gaussian.custom import Custom
 from notsodeep.gaussian.formula import formula
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
@@ -140,9 +139,9 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "sin": sine,
-    "cos": cosine,
-    "polynomial": Polynomial,
+    "sin": smooth.sine,
+    "cos": smooth.cosine,
+    "polynomial": smooth.Polynomial,
     "formula": formula,
 }
 
