@@ -40,6 +40,12 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.Pow: operator.pow,
 }
+
+
+def _by_name(name: str) -> Callable[[Any, Any], Any]:
+    return lambda u, xp: getattr(xp, name)(u)
+
+
 # Smooth functions of one argument; the others have kinks or several arguments.
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sigmoid": lambda u, xp: xp.expit(u),
@@ -49,8 +55,10 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "mish": lambda u, xp: u * xp.tanh(xp.logaddexp(xp.zeros_like(u), u)),
     "sqrt": lambda u, xp: u**0.5,
 }
-for _name in ("tanh", "erf", "arctan", "sin", "cos", "exp", "expm1", "log", "log1p", "sinh", "cosh"):
-    FUNCTIONS[_name] = lambda u, xp, name=_name: getattr(xp, name)(u)
+FUNCTIONS |= {
+    name: _by_name(name)
+    for name in ("tanh", "erf", "arctan", "sin", "cos", "exp", "expm1", "log", "log1p", "sinh", "cosh")
+}
 # Functions with kinks, and the number of their arguments.
 KINKED = {"abs": 1, "relu": 1, "min": 2, "max": 2, "clip": 3}
 ALLOWED = (

@@ -43,7 +43,7 @@ class PiecewiseLinear(Shape):
         return self.knots
 
     @property
-    def pieces(self) -> PiecewiseLinear:  # type: ignore[override]
+    def pieces(self) -> PiecewiseLinear:
         """The function consists of straight pieces: its own."""
         return self
 

@@ -104,12 +104,12 @@ class CheckpointFile:
 
 def checkpoint_path(path: str | Path | None) -> Path | None:
     """The file as a path; raises an error unless its folder exists."""
-    file = None if path is None else Path(path)
-    if file is not None and not file.parent.is_dir():
-        raise InputError(
-            f"The folder {file.parent} of the checkpoint does not exist. Create it, or name another."
-        )
-    if file is not None and file.is_dir():
+    if path is None:
+        return None
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise InputError(f"The folder {file.parent} of the checkpoint does not exist. Create it first.")
+    if file.is_dir():
         raise InputError(f"The checkpoint {file} is a folder. Name a file, such as {file / 'training.pt'}.")
     return file
 

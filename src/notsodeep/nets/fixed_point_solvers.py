@@ -7,7 +7,7 @@ converged leave the loop, so that slow samples do not cost iterations of the fas
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -125,16 +125,6 @@ class SolveReport(Shown):
         failed = f"{late} of {len(self.residuals)} samples did not converge"
         verdict, stages = failed if late else "all samples converged", "; ".join(map(str, self.stages))
         return f"{verdict} in {self.steps} steps ({stages}), tolerance {self.tolerance:.1e}"
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "converged": self.converged,
-            "method": self.method,
-            "steps": self.steps,
-            "residual": float(self.residuals.max()) if len(self.residuals) else 0.0,
-            "tolerance": self.tolerance,
-            "samples": len(self.residuals),
-        }
 
 
 class RowProblem(Protocol):

@@ -71,12 +71,3 @@ class History(Shown):
     def as_dicts(self) -> list[dict[str, Any]]:
         """The epochs as plain dictionaries."""
         return [asdict(row) for row in self.rows]
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "epochs": len(self.rows),
-            "lr": self.lr,
-            "last": str(self.last) if self.rows else None,
-            "stopped": self.stopped,
-            "resumed": self.resumed,
-        }

@@ -117,15 +117,6 @@ class Race(Shown):
         """The standings as plain dictionaries."""
         return [asdict(standing) for standing in self.standings]
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "accuracy": {one.model: one.accuracy for one in self.standings},
-            "agreement": {one.model: one.agreement for one in self.standings},
-            "lr": self.lr,
-            "runs": len(self.runs),
-            "design": self.design.family,
-        }
-
 
 @dataclass(frozen=True)
 class RaceSettings:

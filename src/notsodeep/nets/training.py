@@ -144,30 +144,26 @@ def _warn_of_scale(X: Tensor, module: Net) -> None:
         )
 
 
-@dataclass
 class _Sums:
     """Loss and correct answers summed over samples; tensors, so that the device is not synchronised at each batch."""
 
-    loss: Tensor
-    correct: Tensor
-    count: int = 0
-    has_classes: bool = False
+    def __init__(self, samples: LabelledSamples) -> None:
+        self.loss = torch.zeros((), dtype=torch.float64, device=samples.target.device)
+        self.correct = None if samples.labels is None else self.loss.clone()
+        self.count = 0
 
     def add(self, loss: Tensor, outputs: Tensor, labels: Tensor | None) -> None:
         """Add one batch."""
         self.loss += loss
         self.count += len(outputs)
-        if labels is not None:
-            self.has_classes = True
+        if self.correct is not None:
             self.correct += (outputs.argmax(dim=1) == labels).sum()
 
     @property
-    def mean_loss(self) -> float:
-        return float(self.loss) / self.count
-
-    @property
-    def accuracy(self) -> float | None:
-        return float(self.correct) / self.count if self.has_classes else None
+    def means(self) -> tuple[float, float | None]:
+        """Mean loss, and the share of correct answers where there are classes."""
+        right = None if self.correct is None else float(self.correct) / self.count
+        return float(self.loss) / self.count, right
 
 
 class _Diverged(Exception):
@@ -250,7 +246,7 @@ class _Training:
         self.module.clear_cache()
         if self.trains_all:
             self.forward, self.adjoint = [], []
-        sums, began = self._no_samples(), synchronised_time(self.device)
+        sums, began = _Sums(self.train), synchronised_time(self.device)
         order = torch.randperm(len(self.train), generator=self.generator).to(self.device)
         for rows in order.split(self.settings.batch_size):  # type: ignore[no-untyped-call]
             self._step(rows, sums)
@@ -258,23 +254,16 @@ class _Training:
         seconds = synchronised_time(self.device) - began
         # The last step of an epoch has no loss after it that would show this.
         self._refuse_nonfinite(self.parameters, "weights are")
-        tested = self._evaluate()
         return Epoch(
-            epoch=len(self.rows) + 1,
-            loss=sums.mean_loss,
-            accuracy=sums.accuracy,
-            test_loss=None if tested is None else tested.mean_loss,
-            test_accuracy=None if tested is None else tested.accuracy,
+            len(self.rows) + 1,
+            *sums.means,
+            *self._evaluate(),
             seconds=seconds,
             forward_steps=_mean_steps(self.forward),
             adjoint_steps=_mean_steps(self.adjoint),
             residual=max((float(solve.residuals.max()) for solve in self.forward), default=None),
             contraction=self._measure_contraction(),
         )
-
-    def _no_samples(self) -> _Sums:
-        zero = torch.zeros((), dtype=torch.float64, device=self.device)
-        return _Sums(zero, zero.clone())
 
     def _step(self, rows: Tensor, sums: _Sums) -> None:
         """One step of the optimiser."""
@@ -297,14 +286,15 @@ class _Training:
         self.report(done, self.settings.epochs * len(self.train), lambda: self._message(sums))
 
     @torch.no_grad()
-    def _evaluate(self) -> _Sums | None:
+    def _evaluate(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy on the test samples."""
         if self.test is None:
-            return None
-        sums = self._no_samples()
+            return None, None
+        sums = _Sums(self.test)
         for batch in self.test.batches(evaluation_rows(self.module)):
             outputs = self.outputs(batch.inputs)
             sums.add(self.loss(outputs, batch.target), outputs, batch.labels)
-        return sums
+        return sums.means
 
     def _measure_contraction(self) -> float | None:
         """The contraction after an epoch; warns when it reaches 1, where the solver may still find equilibria."""
@@ -327,7 +317,7 @@ class _Training:
 
     def _message(self, sums: _Sums) -> str:
         last = self.rows[-1].test_accuracy if self.rows else None
-        now = Epoch(0, sums.mean_loss, sums.accuracy, None, last, 0.0, _mean_steps(self.forward))
+        now = Epoch(0, *sums.means, None, last, 0.0, _mean_steps(self.forward))
         return f"epoch {len(self.rows) + 1}/{self.settings.epochs}: {now}"
 
 

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from typing import Any
 
 import numpy as np
 import torch
@@ -76,16 +75,6 @@ class Twin(Shown):
 
     def __iter__(self) -> Iterator[FeedforwardNet | Design]:
         return iter((self.network, self.design))
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "network": self.network.spec,
-            "family": self.design.family,
-            "kernel": self.design.kernel,
-            "exact": self.design.exact,
-            "distance": None if self.evidence is None else self.evidence.distance,
-            "forward_ratio": None if self.evidence is None else self.evidence.forward_ratio,
-        }
 
 
 def explicit_twin(
