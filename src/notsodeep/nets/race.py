@@ -195,15 +195,16 @@ def race(
         (torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))
         for X, y in ((X_train, y_train), (X_test, y_test))
     ]
-    lr, runs = settings.lr, []
-    options = {"train": settings.mode, "contractive": settings.contractive}
+    lr = settings.lr
+    runs: list[Run] = []
+    options: dict[str, Any] = {"train": settings.mode, "contractive": settings.contractive}
     with reported(progress, "") as report:
         for (model, seed), file in zip(starts, files, strict=True):
             net = network_of(
                 specs[model], X_train.shape[1:], settings.width, len(names), seed=seed, **options
             )
             part = _part_of(report, len(runs), len(starts), f"{model}, seed {seed},")
-            how = {"optimizer": "sgd", "lr": lr, "epochs": settings.epochs, "seed": seed}
+            how: dict[str, Any] = {"optimizer": "sgd", "lr": lr, "epochs": settings.epochs, "seed": seed}
             history = fit(net, *parts, **how, checkpoint=file, progress=part)
             lr = history.lr
             runs.append(_measured(model, seed, net, history, *parts[1]))

@@ -156,7 +156,7 @@ class _Sums:
         """Add one batch."""
         self.loss += loss
         self.count += len(outputs)
-        if self.correct is not None:
+        if self.correct is not None and labels is not None:
             self.correct += (outputs.argmax(dim=1) == labels).sum()
 
     @property
