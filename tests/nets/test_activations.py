@@ -77,7 +77,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*takes only NumPy arrays")
 EVERY = pytest.mark.parametrize("name", CATALOGUE)
 # The two precisions in turn over the activations.
 EVERY_IN_TURN = pytest.mark.parametrize(
-    ("name", "dtype"), zip(CATALOGUE, cycle([torch.float32, torch.float64]), strict=False)
+    ("name", "dtype"), list(zip(CATALOGUE, cycle([torch.float32, torch.float64]), strict=False))
 )
 
 
