@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 import notsodeep as nsd
 from notsodeep import memory
 from notsodeep.memory import as_bytes, available_bytes, budget, in_words, resident_bytes
-from notsodeep.nets import samples
 
 GB = 10**9
 
@@ -66,6 +64,4 @@ def test_the_limit_of_a_container_is_the_limit(
     for name, content in ({"stat": "inactive_file 0"} | files).items():
         (tmp_path / f"memory.{name}").write_text(f"{content}\n")
     assert available_bytes() == free
-    # The same for kernels on disk and for features of networks.
     assert budget(None) == int(0.5 * free) - memory.RESERVE
-    assert samples.available_memory(torch.device("cpu")) == free

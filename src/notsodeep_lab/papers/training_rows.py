@@ -86,10 +86,9 @@ def accuracy_rows(
         # Different seeds, so that the networks share nothing but the design.
         sizes = (parts.X.shape[1:], width, parts.classes)
         net = network_of(spec, *sizes, train="readout", seed=1000 * number + seed)
-        features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
-        history = fit(net, (None, parts.y), (None, parts.y_test), features=features, **training)
+        history = fit(net, (parts.X, parts.y), (parts.X_test, parts.y_test), **training)
         with torch.no_grad():
-            predicted[model] = net.outputs(features[1]).argmax(dim=1).numpy()
+            predicted[model] = net.outputs(compute_features(net, parts.X_test)).argmax(dim=1).numpy()
         last = history.last
         yield {
             "kind": "accuracy",
