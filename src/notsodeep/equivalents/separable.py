@@ -34,8 +34,8 @@ from scipy import linalg
 from notsodeep.data.statistics import MixtureStatistics
 from notsodeep.equivalents.operators import GramTerm, Term, low_rank
 from notsodeep.errors import ConvergenceError
-from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
 from notsodeep.linalg.block_lanczos import leading_part
+from notsodeep.linalg.chebyshev import LogInterval, chebyshev_basis, chebyshev_coefficients
 from notsodeep.validation import Array, squared_norms
 
 # Chebyshev points tried, each set about half as fine as the next.
