@@ -57,15 +57,6 @@ DataDir = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, and nothing else.")]
-WeightNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--name",
-        metavar="OURS=THEIRS",
-        help="How FILE calls one of W, U, b, readout, readout_bias: W=cell.weight. May be given several times.",
-        show_default=False,
-    ),
-]
 Figure = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Save a figure (png, svg or pdf).", show_default=False)
 ]

@@ -11,7 +11,6 @@ import typer
 
 from notsodeep.cli import options
 from notsodeep.cli.common import app, data_record, print_json, say, say_notes
-from notsodeep.cli.next_step import command_after_verdict
 from notsodeep.errors import InputError
 from notsodeep.validation import one_of
 
@@ -35,10 +34,7 @@ def verdict(
     ] = None,
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
-    kind: Annotated[
-        str,
-        typer.Option("--model", metavar="KIND", help="rows, or conv: a convolutional DEQ on images."),
-    ] = "rows",
+    kind: options.ModelKind = "rows",
     readout: options.Readout = None,
     filter_size: options.FilterSize = None,
     kernel: Annotated[
@@ -68,7 +64,6 @@ def verdict(
         float,
         typer.Option(metavar="SHARE", help="For a trained DEQ: share of samples with the same class."),
     ] = 0.99,
-    name: options.WeightNames = None,
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -95,10 +90,15 @@ def verdict(
 
     Exit code 0: yes; 3: no, keep the DEQ; 4: unsure.
     """
+    from notsodeep.cli.scenario import command_after_verdict
     from notsodeep.verdicts import verdict as judge
 
     conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
-    geometry = {"--model": "conv" if conv else None, "--readout": readout, "--filter-size": filter_size}
+    geometry: dict[str, Any] = {
+        "--model": "conv" if conv else None,
+        "--readout": readout,
+        "--filter-size": filter_size,
+    }
     own = {"--kernel": kernel, "--max-steps": max_steps, "--compared": compared}
     if weights is not None:
         if conv or any(value is not None for value in own.values()):
@@ -109,13 +109,13 @@ def verdict(
 
         data = data.for_weights()
         samples = data.samples()
-        net = trained_network(weights, activation, name)
+        net = trained_network(weights, activation)
         passes = {} if epochs is None else {"epochs": epochs}
         found = judge(
             net, samples.rows, target_agreement=target_agreement, progress=not as_json, **passes
         )
-    elif name or epochs is not None:
-        raise InputError("--name and --epochs are about a trained DEQ. Give its FILE first: notsodeep verdict deq.pt X.csv")
+    elif epochs is not None:
+        raise InputError("--epochs is for a trained DEQ: give its FILE first, notsodeep verdict deq.pt X.csv.")
     else:
         model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
         samples = data.images() if conv else data.samples()
@@ -124,18 +124,19 @@ def verdict(
             settings["max_steps"] = max_steps
         found = judge(model, samples.rows, samples.labels, **settings)
     solved, trained = found.curve is not None, weights is not None
-    following = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
+    name = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
     if trained:
-        more = {"--target-agreement": f"{target_agreement:g}", "--epochs": epochs}
-        words = [following, str(weights), *_data_words(data, scale="none"), "--activation", activation]
-        words += [word for pair in name or () for word in ("--name", pair)]
+        more: dict[str, Any] = {"--target-agreement": f"{target_agreement:g}", "--epochs": epochs}
+        words = [name, str(weights), *_data_words(data, scale="none"), "--activation", activation]
     else:
         # Without a solution half of the feedback is tried.
         variance = sigma_a2 if solved else 0.5 * sigma_a2
-        words = [following, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
-        more = _options_of(following, geometry, own)
-        if following == "verdict" and solved:
-            more["--labels"] = "y.npy"
+        words = [name, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
+        more = geometry
+        if name == "train":
+            more["--train"] = "all" if kernel == "ntk" else "readout"
+        elif name == "verdict":
+            more |= own | {"--labels": "y.npy" if solved else None}
     words += [str(word) for option, value in more.items() if value is not None for word in (option, value)]
     command = shlex.join(["notsodeep", *words])
     if as_json:
@@ -145,15 +146,6 @@ def verdict(
         say(f"{found.explain()}\nNext step: {command}")
     if found.answer != "replace":
         raise typer.Exit(_EXIT[found.answer])
-
-
-def _options_of(name: str, geometry: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The options of the verdict that the next command takes as well."""
-    if name == "verdict":
-        return geometry | own
-    if name == "train":
-        return geometry | {"--train": "all" if own["--kernel"] == "ntk" else "readout"}
-    return geometry if name == "kernel" else {}
 
 
 def _data_words(data: Data, scale: str = "auto") -> list[str]:
