@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from harness import markdown_table, write_atomically, write_json
 from torch import Tensor, nn
-from verdicts import RESULTS, rows_of
+from verdicts import RESULTS, samples_of
 
 import notsodeep as nsd
 from notsodeep.distillation import distill
@@ -98,7 +98,7 @@ def teacher_of(cell: str, sigma_a2: float, X: Tensor, y: Tensor) -> Any:
 def measured(name: str) -> dict[str, Any]:
     """One teacher: what `distill` chooses, the fastest baseline that agrees as often, and the fresh samples."""
     data, shape, pooling, cell, sigma_a2 = TEACHERS[name]
-    X, y = rows_of(data, LABELLED + UNLABELLED + FRESH, 0, shape, pooling, LABELLED)
+    X, y = samples_of(data, LABELLED + UNLABELLED + FRESH, 0, shape, pooling, LABELLED)
     x = torch.as_tensor(X, dtype=torch.float32)
     net = teacher_of(cell, sigma_a2, x[:LABELLED], torch.as_tensor(y[:LABELLED]))
     parts = {"cell": net.cell, "readout": net.readout} if isinstance(net, Cell) else {}

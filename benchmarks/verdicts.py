@@ -1,14 +1,15 @@
 """How often is the verdict right? Settings fixed beforehand, judged by `nsd.verdict`, then trained.
 
   python benchmarks/verdicts.py --judge          the verdicts, about 15 minutes; recorded before anything is trained
-  python benchmarks/verdicts.py                  trains all settings, about 45 minutes; goes on where it was stopped
-  python benchmarks/verdicts.py --development    other settings, on which the rules and this script may be changed
+  python benchmarks/verdicts.py                  trains all judged settings, about 45 minutes; resumes after a stop
+  python benchmarks/verdicts.py --development    with either: other settings, by which rules and script may be changed
 
-About half of the settings need more than four steps. Every setting is drawn three times with new samples, and
-each time five networks are trained alike, all weights by Adam, with the learning rate that is best on the validation
-samples of the first draw: the equilibrium, its first four steps, and ordinary ReLU networks of one, two and four layers.
-"replace" is right if the best of the four cheap networks is at most one point behind the equilibrium, "keep" if not;
-"unsure" is never right. Writes benchmarks/results/verdicts.json and verdicts.md.
+Half of the settings need more than four steps. Every setting is drawn three times, and each time five networks are
+trained alike, the readout in closed form and then all weights by Adam, with the learning rate that is best on the
+validation samples of the first draw: the equilibrium, its first four steps, ordinary ReLU networks of 1, 2 and 4 layers.
+"replace" is right if the cheap network that is best on validation samples is at most one point behind the equilibrium on
+test samples, else "keep" is; "unsure" is never right. Paired intervals of 90 % say how sure the difference is.
+Writes benchmarks/results/verdicts.json, verdicts-trained.json and the table verdicts.md.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import json
 import os
 import site
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from harness import markdown_table, write_atomically, write_json
+from harness import RESULTS, markdown_table, write_atomically, write_json
 from scipy.sparse.csgraph import connected_components, shortest_path
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -36,15 +38,21 @@ from notsodeep.data import Preprocessing, load
 from notsodeep.intervals import paired_difference
 from notsodeep.nets.torch_activation import TorchActivation
 
-RESULTS = Path(__file__).parent / "results"
 TRAIN, VALIDATION, TEST = 600, 400, 2000
-SEEDS, RATES, POINT = 3, (3e-4, 3e-3), 0.01
+SEEDS, RATES = 3, (3e-4, 3e-3)
 UPDATES, BATCH, TOLERANCE, MOST_STEPS = 40, 100, 1e-2, 25
+WIDTHS = {"rows": 256, "graph": 96, "sequence": 40, "images": 16}
+RIDGES = 10.0 ** np.arange(-9.0, 0.0)
+# Steps or layers, and whether it is an ordinary network.
+NETWORKS = {
+    "equilibrium": (0, False), "4 steps": (4, False), "1 layer": (1, True), "2 layers": (2, True), "4 layers": (4, True)
+}  # fmt: skip
 Array = np.ndarray
 
 
+# --- tasks ------------------------------------------------------------------------------------------------------
 class Task(NamedTuple):
-    """Samples and labels; which of them train, validate and test; the matrix of a graph whose nodes they are."""
+    """Samples, labels, the places that train, validate and test, and the matrix of a graph whose nodes they are."""
 
     X: Array
     y: Array
@@ -52,36 +60,30 @@ class Task(NamedTuple):
     graph: Array | None = None
 
 
-# --- data ---------------------------------------------------------------------------------------------------
 def split(X: Array, y: Array) -> Task:
     return Task(X, y, np.split(np.arange(len(X)), [TRAIN, TRAIN + VALIDATION]))
 
 
-def sequences(length: int, noise: float, query: bool = False) -> Callable[[int], Task]:
-    """Are the marks at both ends equal? With `query`, the last mark says which one of the first two is copied."""
-
-    def draw(seed: int) -> Task:
-        rng = np.random.default_rng(seed)
-        X = noise * rng.standard_normal((TRAIN + VALIDATION + TEST, 1, length))
-        first, second, last = marks = rng.choice([-1.0, 1.0], (3, len(X)))
-        X[:, 0, 0], X[:, 0, -1] = first, last
-        if query:
-            X[:, 0, 1] = second
-        y = np.where(last > 0, first, second) if query else marks[0] * marks[2]
-        return split(X * np.sqrt(length / (2 + query)), (y > 0).astype(int))
-
-    return draw
+def sequences(length: int, noise: float, seed: int, query: bool = False) -> Task:
+    """Are the marks at both ends equal? With `query` the last mark says which one of the first two is copied."""
+    rng = np.random.default_rng(seed)
+    X = noise * rng.standard_normal((TRAIN + VALIDATION + TEST, 1, length))
+    first, second, last = rng.choice([-1.0, 1.0], (3, len(X)))
+    X[:, 0, 0], X[:, 0, -1] = first, last
+    if query:
+        X[:, 0, 1] = second
+    y = np.where(last > 0, first, second) if query else first * last
+    return split(X * np.sqrt(length / (2 + query)), (y > 0).astype(int))
 
 
-def data_set(name: str, shape: tuple[int, ...] = (), pooling: int = 1) -> Callable[[int], Task]:
-    """Rows of a data set, or images averaged over squares of `pooling` pixels; new rows for every seed."""
-    return lambda seed: split(*rows_of(name, TRAIN + VALIDATION + TEST, seed, shape, pooling, TRAIN))
+def data_set(name: str, seed: int, shape: tuple[int, ...] = (), pooling: int = 1) -> Task:
+    return split(*samples_of(name, TRAIN + VALIDATION + TEST, seed, shape, pooling))
 
 
-def rows_of(
-    name: str, n: int, seed: int, shape: tuple[int, ...] = (), pooling: int = 1, train: int = TRAIN
+def samples_of(
+    name: str, n: int, seed: int, shape: tuple[int, ...], pooling: int, train: int = TRAIN
 ) -> tuple[Array, Array]:
-    """Samples in random order and their classes, scaled by the first `train` of them."""
+    """Rows, or images averaged over squares of `pooling` pixels, in random order, scaled by the first `train`."""
     if name in ("letter", "usps"):
         stored = np.load(Path(os.environ["NOTSODEEP_DATA"], name, f"{name}.npz"))
         X, y = stored["X"].astype(float), np.unique(stored["y"], return_inverse=True)[1]
@@ -89,25 +91,20 @@ def rows_of(
         found = load(name, n=n, seed=seed)
         X, y = found.X, found.y
     chosen = np.random.default_rng(seed).permutation(len(X))[:n]
-    return scaled(X[chosen], shape, pooling, train), y[chosen]
-
-
-def scaled(X: Array, shape: tuple[int, ...] = (), pooling: int = 1, train: int = TRAIN) -> Array:
-    """Rows of norm about 1, or images whose positions have norm about 1, centred by the training samples."""
+    X, y = X[chosen], y[chosen]
     if not shape:
-        return np.asarray(Preprocessing.fit(X[:train], centre=True).apply(X))
-    images = torch.as_tensor(X).reshape(-1, *shape)
-    images = (F.avg_pool2d(images, pooling) if pooling > 1 else images).numpy()
+        return np.asarray(Preprocessing.fit(X[:train], centre=True).apply(X)), y
+    images = F.avg_pool2d(torch.as_tensor(X).reshape(-1, *shape), pooling).numpy()
     images = images - images[:train].mean(axis=(0, 2, 3), keepdims=True)
-    return np.asarray(images / np.sqrt(np.mean(np.sum(images[:train] ** 2, axis=1))))
+    return images / np.sqrt(np.mean(np.sum(images[:train] ** 2, axis=1))), y
 
 
 def text(seed: int) -> Task:
     """Which package does a docstring come from? 300 components of hashed words."""
-    packages, words, labels = ("numpy", "scipy", "sklearn", "torch", "matplotlib"), [], []
-    for label, package in enumerate(packages):
-        for path in sorted(Path(site.getsitepackages()[0], package).rglob("*.py"))[:150]:
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    words, labels = [], []
+    for label, package in enumerate(("numpy", "scipy", "sklearn", "torch", "matplotlib")):
+        for file in sorted(Path(site.getsitepackages()[0], package).rglob("*.py"))[:150]:
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 found = isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node)
                 if found and len(found) > 80:
                     words.append(found.replace(package, ""))
@@ -115,20 +112,26 @@ def text(seed: int) -> Task:
     chosen = np.random.default_rng(seed).permutation(len(words))[: TRAIN + VALIDATION + TEST]
     counts = HashingVectorizer(n_features=2**12, alternate_sign=False).transform([words[i] for i in chosen])
     X = TruncatedSVD(300, random_state=0).fit(counts[:TRAIN]).transform(counts)
-    return split(scaled(X), np.array(labels)[chosen])
+    return split(np.asarray(Preprocessing.fit(X[:TRAIN], centre=True).apply(X)), np.array(labels)[chosen])
 
 
-def nodes(adjacency: Array, X: Array, y: Array, rng: Any) -> Task:
-    """Nodes of a graph: 40 % train, 10 % validate."""
+def nodes(adjacency: Array, X: Array, y: Array, rng: Any, usable: Array | bool = True) -> Task:
+    """Nodes of a graph: 40 % train, 10 % validate; nodes that are not usable do neither, nor test."""
     parts = np.split(rng.permutation(len(y)), [int(0.4 * len(y)), int(0.5 * len(y))])
-    return Task(X, y.astype(int), parts, nsd.models.normalised_adjacency(adjacency))
+    usable = np.broadcast_to(usable, len(y))
+    graph = nsd.models.normalised_adjacency(adjacency)
+    return Task(X, y.astype(int), [part[usable[part]] for part in parts], graph)
 
 
 def path(length: int) -> Array:
     return np.eye(length, k=1) + np.eye(length, k=-1)
 
 
-def lattice(side: int) -> Array:
+def ring(size: int, rng: Any) -> Array:
+    return path(size) + np.eye(size, k=size - 1) + np.eye(size, k=1 - size)
+
+
+def lattice(side: int, rng: Any) -> Array:
     return np.kron(path(side), np.eye(side)) + np.kron(np.eye(side), path(side))
 
 
@@ -141,111 +144,93 @@ def tree(size: int, rng: Any) -> Array:
     return A
 
 
-def copied(length: int, count: int) -> Callable[[int], Task]:
+def copied(length: int, count: int, seed: int) -> Task:
     """Paths whose class is marked at their first node only."""
-
-    def draw(seed: int) -> Task:
-        rng = np.random.default_rng(seed)
-        classes, X = rng.integers(0, 2, count), np.zeros((count * length, 2))
-        X[np.arange(count) * length, classes] = 1.0
-        return nodes(np.kron(np.eye(count), path(length)), X, np.repeat(classes, length), rng)
-
-    return draw
+    rng = np.random.default_rng(seed)
+    classes, X = rng.integers(0, 2, count), np.zeros((count * length, 2))
+    X[np.arange(count) * length, classes] = 1.0
+    return nodes(np.kron(np.eye(count), path(length)), X, np.repeat(classes, length), rng)
 
 
-def nearest(make: Callable[[Any], Array], sources: int) -> Callable[[int], Task]:
+def nearest(make: Callable[..., Array], size: int, sources: int, seed: int) -> Task:
     """Is the nearest source of the first or of the second kind? Nodes as near to both kinds are left out."""
-
-    def draw(seed: int) -> Task:
-        rng = np.random.default_rng(seed)
-        A = make(rng)
-        places = rng.choice(len(A), (2, sources), replace=False)
-        X = np.zeros((len(A), 2))
-        X[places[0], 0] = X[places[1], 1] = 1.0
-        first, second = (shortest_path(A, unweighted=True, indices=one).min(axis=0) for one in places)
-        task = nodes(A, X, second < first, rng)
-        return task._replace(parts=[part[(first != second)[part]] for part in task.parts])
-
-    return draw
+    rng = np.random.default_rng(seed)
+    A = make(size, rng)
+    places, X = rng.choice(len(A), (2, sources), replace=False), np.zeros((len(A), 2))
+    X[places[0], 0] = X[places[1], 1] = 1.0
+    first, second = (shortest_path(A, unweighted=True, indices=one).min(axis=0) for one in places)
+    return nodes(A, X, second < first, rng, first != second)
 
 
-def connected(make: Callable[[Any], Array], share: float) -> Callable[[int], Task]:
-    """Is a node connected with a marked one? A graph that has lost edges, half of its components with one mark."""
-
-    def draw(seed: int) -> Task:
-        rng = np.random.default_rng(seed)
-        A = make(rng)
-        kept = np.triu(rng.random(A.shape) < share, 1)
-        A *= kept | kept.T
-        count, component = connected_components(A)
-        marked = rng.random(count) < 0.5
-        X = np.zeros((len(A), 2))
-        for one in range(count):
-            X[rng.choice(np.flatnonzero(component == one)), int(marked[one])] = 1.0
-        return nodes(A, X, marked[component], rng)
-
-    return draw
+def connected(make: Callable[..., Array], size: int, share: float, seed: int) -> Task:
+    """Of which kind is the mark of a node's component? A graph that kept a share of its edges."""
+    rng = np.random.default_rng(seed)
+    A = make(size, rng)
+    kept = np.triu(rng.random(A.shape) < share, 1)
+    A *= kept | kept.T
+    count, component = connected_components(A)
+    marked, X = rng.random(count) < 0.5, np.zeros((len(A), 2))
+    for one in range(count):
+        X[rng.choice(np.flatnonzero(component == one)), int(marked[one])] = 1.0
+    return nodes(A, X, marked[component], rng)
 
 
-def communities(features: float, noise: float, radius: float) -> Callable[[int], Task]:
+def communities(features: float, noise: float, radius: float, seed: int) -> Task:
     """Label propagation: points of a square linked to their neighbours; a share of the nodes shows its class."""
-
-    def draw(seed: int) -> Task:
-        rng = np.random.default_rng(seed)
-        points = rng.random((900, 2))
-        y = (np.floor(3 * points).sum(axis=1) % 2).astype(int)
-        near = np.linalg.norm(points[:, None] - points, axis=2) < radius
-        A = near * (rng.random(near.shape) < np.where(y[:, None] == y, 1.0, 0.1))
-        shown = rng.random(900) < features
-        X = shown[:, None] * (np.eye(2)[y] + noise * rng.standard_normal((900, 2)))
-        return nodes(np.triu(A, 1) + np.triu(A, 1).T, X, y, rng)
-
-    return draw
+    rng = np.random.default_rng(seed)
+    points = rng.random((400, 2))
+    y = (np.floor(3 * points).sum(axis=1) % 2).astype(int)
+    near = np.linalg.norm(points[:, None] - points, axis=2) < radius
+    A = near * (rng.random(near.shape) < np.where(y[:, None] == y, 1.0, 0.1))
+    shown = rng.random(400) < features
+    X = shown[:, None] * (np.eye(2)[y] + noise * rng.standard_normal((400, 2)))
+    return nodes(np.triu(A, 1) + np.triu(A, 1).T, X, y, rng)
 
 
-# --- settings -----------------------------------------------------------------------------------------------
-def ring(size: int) -> Array:
-    return path(size) + np.eye(size, k=size - 1) + np.eye(size, k=1 - size)
-
-
-# Kind of network, activation, σ_a², σ_b² and task. On graphs a small bias gives a state to nodes that nothing reaches.
-Setting = tuple[str, str, float, float, Callable[[int], Task]]
+# --- settings ---------------------------------------------------------------------------------------------------
+# Kind of network, activation, σ_a², σ_b², task. On graphs a small bias gives a state to nodes that nothing reaches.
+Setting = tuple[str, str, float, float, Callable[..., Task]]
 SETTINGS: dict[str, Setting] = {
-    "equal marks, chain of 11": ("sequence", "relu", 1.5, 1.0, sequences(11, 0.05)),
-    "equal marks, chain of 12": ("sequence", "relu", 1.5, 1.0, sequences(12, 0.03)),
-    "equal marks, chain of 13": ("sequence", "relu", 1.5, 1.0, sequences(13, 0.02)),
-    "copy one of two, 12 positions": ("sequence", "relu", 1.5, 1.0, sequences(12, 0.05, query=True)),
-    "copy one of two, 13 positions": ("sequence", "relu", 1.5, 1.0, sequences(13, 0.03, query=True)),
-    "copy along paths of 15": ("graph", "relu", 1.6, 1.0, copied(15, 26)),
-    "copy along paths of 20": ("graph", "tanh", 1.1, 1.0, copied(20, 20)),
-    "copy along paths of 30": ("graph", "relu", 1.8, 1.0, copied(30, 13)),
-    "nearest source, ring of 400": ("graph", "relu", 1.6, 1.0, nearest(lambda _: ring(400), 8)),
-    "nearest source, lattice": ("graph", "relu", 1.8, 1.0, nearest(lambda _: lattice(20), 3)),
-    "nearest source, tree": ("graph", "tanh", 1.1, 1.0, nearest(lambda rng: tree(400, rng), 3)),
-    "connected with a mark, lattice": ("graph", "tanh", 1.1, 1.0, connected(lambda _: lattice(20), 0.5)),
-    "connected with a mark, tree": ("graph", "relu", 1.6, 1.0, connected(lambda rng: tree(400, rng), 0.93)),
-    "communities, 3 % of nodes have features": ("graph", "relu", 1.6, 1.0, communities(0.03, 0.3, 0.07)),
-    "equal marks, chain of 5": ("sequence", "relu", 0.9, 0.5, sequences(5, 0.3)),
-    "equal marks, chain of 7": ("sequence", "relu", 1.5, 1.0, sequences(7, 0.1)),
-    "copy along paths of 4": ("graph", "relu", 0.9, 1.0, copied(4, 100)),
-    "communities, all nodes have features": ("graph", "tanh", 0.8, 0.5, communities(1.0, 0.5, 0.07)),
-    "letter, ReLU": ("rows", "relu", 0.5, 0.5, data_set("letter")),
-    "letter, tanh": ("rows", "tanh", 0.8, 0.5, data_set("letter")),
-    "USPS": ("rows", "tanh", 0.5, 0.5, data_set("usps")),
-    "MNIST": ("rows", "gelu", 0.5, 0.5, data_set("mnist")),
-    "Fashion-MNIST": ("rows", "relu", 0.8, 0.5, data_set("fashion_mnist")),
-    "VGG features": ("rows", "relu", 0.5, 0.5, data_set("cifar10_vgg19")),
+    "equal marks, chain of 11": ("sequence", "relu", 1.5, 1.0, partial(sequences, 11, 0.05)),
+    "equal marks, chain of 12": ("sequence", "relu", 1.5, 1.0, partial(sequences, 12, 0.03)),
+    "equal marks, chain of 13": ("sequence", "relu", 1.5, 1.0, partial(sequences, 13, 0.02)),
+    "copy one of two, 12 positions": ("sequence", "relu", 1.5, 1.0, partial(sequences, 12, 0.05, query=True)),
+    "copy one of two, 13 positions": ("sequence", "relu", 1.5, 1.0, partial(sequences, 13, 0.03, query=True)),
+    "copy along paths of 15": ("graph", "relu", 1.6, 1.0, partial(copied, 15, 26)),
+    "copy along paths of 20": ("graph", "tanh", 1.1, 1.0, partial(copied, 20, 20)),
+    "copy along paths of 30": ("graph", "relu", 1.8, 1.0, partial(copied, 30, 13)),
+    "nearest source, ring of 400": ("graph", "relu", 1.6, 1.0, partial(nearest, ring, 400, 8)),
+    "nearest source, lattice": ("graph", "relu", 1.8, 1.0, partial(nearest, lattice, 20, 3)),
+    "nearest source, tree": ("graph", "tanh", 1.1, 1.0, partial(nearest, tree, 400, 3)),
+    "connected with a mark, lattice": ("graph", "tanh", 1.1, 1.0, partial(connected, lattice, 20, 0.5)),
+    "connected with a mark, tree": ("graph", "relu", 1.6, 1.0, partial(connected, tree, 400, 0.93)),
+    "communities, 3 % of nodes have features": ("graph", "relu", 1.6, 1.0, partial(communities, 0.03, 0.3, 0.105)),
+    "equal marks, chain of 5": ("sequence", "relu", 0.9, 0.5, partial(sequences, 5, 0.3)),
+    "equal marks, chain of 7": ("sequence", "relu", 1.5, 1.0, partial(sequences, 7, 0.1)),
+    "copy along paths of 4": ("graph", "relu", 0.9, 1.0, partial(copied, 4, 100)),
+    "communities, all nodes have features": ("graph", "tanh", 0.8, 0.5, partial(communities, 1.0, 0.5, 0.105)),
+    "letter, ReLU": ("rows", "relu", 0.5, 0.5, partial(data_set, "letter")),
+    "letter, tanh": ("rows", "tanh", 0.8, 0.5, partial(data_set, "letter")),
+    "USPS": ("rows", "tanh", 0.5, 0.5, partial(data_set, "usps")),
+    "MNIST": ("rows", "gelu", 0.5, 0.5, partial(data_set, "mnist")),
+    "Fashion-MNIST": ("rows", "relu", 0.8, 0.5, partial(data_set, "fashion_mnist")),
+    "VGG features": ("rows", "relu", 0.5, 0.5, partial(data_set, "cifar10_vgg19")),
     "text features": ("rows", "tanh", 0.5, 0.5, text),
-    "MNIST images, 7 × 7": ("images", "relu", 0.5, 0.5, data_set("mnist", (1, 28, 28), 4)),
-    "Fashion-MNIST images, 7 × 7": ("images", "relu", 0.9, 0.5, data_set("fashion_mnist", (1, 28, 28), 4)),
-    "CIFAR-10 images, 8 × 8": ("images", "relu", 0.5, 0.5, data_set("cifar10", (3, 32, 32), 4)),
-}
+    "MNIST images, 7 × 7": (
+        "images", "relu", 0.5, 0.5, partial(data_set, "mnist", shape=(1, 28, 28), pooling=4)
+    ),
+    "Fashion-MNIST images, 7 × 7": (
+        "images", "relu", 0.9, 0.5, partial(data_set, "fashion_mnist", shape=(1, 28, 28), pooling=4)
+    ),
+    "CIFAR-10 images, 8 × 8": (
+        "images", "relu", 0.5, 0.5, partial(data_set, "cifar10", shape=(3, 32, 32), pooling=4)
+    ),
+}  # fmt: skip
 DEVELOPMENT: dict[str, Setting] = {
-    "chain of 10": ("sequence", "relu", 1.6, 1.0, sequences(10, 0.1)),
-    "paths of 12": ("graph", "relu", 1.6, 1.0, copied(12, 50)),
-    "nearest source, lattice 24": ("graph", "relu", 1.8, 1.0, nearest(lambda _: lattice(24), 3)),
-    "chain of 6": ("sequence", "relu", 0.9, 0.5, sequences(6, 0.3)),
-    "digits": ("rows", "relu", 0.5, 0.5, data_set("digits")),
+    "equal marks, chain of 10": ("sequence", "relu", 1.6, 1.0, partial(sequences, 10, 0.1)),
+    "copy along paths of 12": ("graph", "relu", 1.6, 1.0, partial(copied, 12, 50)),
+    "nearest source, large lattice": ("graph", "relu", 1.8, 1.0, partial(nearest, lattice, 24, 3)),
+    "digits": ("rows", "relu", 0.5, 0.5, partial(data_set, "digits")),
 }
 
 
@@ -256,34 +241,31 @@ def model_of(setting: Setting, task: Task) -> Any:
     return (nsd.DEQ if kind == "rows" else nsd.ConvDEQ)(activation, sigma_a2, sigma_b2)
 
 
-# --- networks -----------------------------------------------------------------------------------------------
+# --- networks ---------------------------------------------------------------------------------------------------
 class Network(nn.Module):
     """z = φ(W z + U x + b) at its equilibrium (depth 0) or after some steps; or `depth` ordinary ReLU layers.
 
-    The gradient at the equilibrium is that of the implicit function theorem, the adjoint solved by iteration.
+    The gradient at the equilibrium is that of the implicit function theorem, its adjoint solved by iteration.
     """
 
     def __init__(self, model: Any, task: Task, width: int, depth: int, ordinary: bool, seed: int) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        X, positions = task.X, task.X.shape[2:]
-        self.graph = None if task.graph is None else torch.as_tensor(task.graph, dtype=torch.float32).to_sparse_csr()
-        self.depth, self.ordinary, self.axes, self.converged = depth, ordinary, len(positions), True
+        taps, channels = (3,) * (task.X.ndim - 2), task.X.shape[1]
+        self.graph = None if task.graph is None else torch.as_tensor(task.graph).float().to_sparse_csr()
+        self.depth, self.ordinary, self.axes, self.converges = depth, ordinary, len(taps), True
         self.phi = torch.relu if ordinary else TorchActivation(model.activation)
-        taps = (3,) * len(positions)
-        sizes = [X.shape[1], *[width] * (depth if ordinary else 2)]
-        variances = [2.0 / width if ordinary else model.sigma_a2 / width] * (len(sizes) - 1)
-        variances[0] = 2.0 * X.shape[1] ** 0.0 if ordinary else model.sigma_b2
+        # Variances of a wide network: 2 for each ReLU layer, the model's own for the equilibrium and its steps.
+        first, later = (2.0, 2.0 / width) if ordinary else (model.sigma_b2, model.sigma_a2 / width)
+        shapes = [(width, channels), *[(width, width)] * (depth - 1 if ordinary else 1)]
         self.weights = nn.ParameterList(
-            torch.randn(after, before, *taps) * (variance / 3 ** len(taps)) ** 0.5 if taps
-            else torch.randn(after, before) * variance**0.5
-            for before, after, variance in zip(sizes, sizes[1:], variances, strict=False)
-        )  # fmt: skip
-        self.biases = nn.ParameterList(torch.zeros(width, *[1] * len(taps)) for _ in self.weights)
+            torch.randn(*shape, *taps) * ((later if number else first) / 3 ** len(taps)) ** 0.5
+            for number, shape in enumerate(shapes)
+        )
+        self.biases = nn.ParameterList(torch.zeros(width, *[1] * len(taps)) for _ in shapes)
         if not ordinary and model.bias2:
             nn.init.normal_(self.biases[0], std=model.bias2**0.5)
-        self.readout = nn.Linear(width * int(np.prod(positions)), int(task.y.max()) + 1)
-        nn.init.zeros_(self.readout.weight)
+        self.readout = nn.Linear(width * int(np.prod(task.X.shape[2:])), int(task.y.max()) + 1)
 
     def mixed(self, weight: Tensor, z: Tensor) -> Tensor:
         if self.axes:
@@ -294,27 +276,28 @@ class Network(nn.Module):
         return self.readout(self.features(X))
 
     def features(self, X: Tensor) -> Tensor:
-        z = self.phi(drive := self.mixed(self.weights[0], X) + self.biases[0])
+        drive = self.mixed(self.weights[0], X) + self.biases[0]
+        z = self.phi(drive)
         if self.ordinary:
             for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
                 z = self.phi(self.mixed(weight, z) + bias)
         elif self.depth:
             for _ in range(self.depth - 1):
-                z = self.phi(self.mixed(self.weights[1], z) + drive)
+                z = self.step(z, drive)
         else:
             z = self.equilibrium(z.detach(), drive)
         return z.flatten(1)
 
-    def equilibrium(self, z: Tensor, drive: Tensor) -> Tensor:
-        def step(z: Tensor, drive: Tensor) -> Tensor:
-            return self.phi(self.mixed(self.weights[1], z) + drive)
+    def step(self, z: Tensor, drive: Tensor) -> Tensor:
+        return self.phi(self.mixed(self.weights[1], z) + drive)
 
+    def equilibrium(self, z: Tensor, drive: Tensor) -> Tensor:
         with torch.no_grad():
-            z, self.converged = iterated(lambda z: step(z, drive), z)
-        result = step(z, drive)
+            z, self.converges = iterated(lambda z: self.step(z, drive), z)
+        result = self.step(z, drive)
         if torch.is_grad_enabled():
             start = z.clone().requires_grad_()
-            following = step(start, drive.detach())
+            following = self.step(start, drive.detach())
 
             def adjoint(gradient: Tensor) -> Tensor:
                 def back(v: Tensor) -> Tensor:
@@ -327,26 +310,24 @@ class Network(nn.Module):
 
 
 def iterated(function: Callable[[Tensor], Tensor], z: Tensor) -> tuple[Tensor, bool]:
-    """The fixed point of every row by plain iteration, and whether it does not diverge."""
+    """The fixed point of every row by plain iteration, and whether the last step was small."""
     for _ in range(MOST_STEPS):
         before, z = z, function(z)
-        sizes = z.flatten(1).norm(dim=1)
-        if bool(((z - before).flatten(1).norm(dim=1) <= TOLERANCE * (sizes + 1e-3 * sizes.max())).all()):
+        sizes, change = z.flatten(1).norm(dim=1), (z - before).flatten(1).norm(dim=1)
+        if bool((change <= TOLERANCE * (sizes + 1e-3 * sizes.max())).all()):
             break
     return z, bool((z - before).norm() <= 0.05 * z.norm())
 
 
 def trained(setting: Setting, task: Task, depth: int, ordinary: bool, rate: float, seed: int) -> Network:
-    """Closed-form readout, then Adam on the squared error of all weights; the learning rate falls to zero."""
+    """A readout in closed form, then Adam on the squared error of all weights; the learning rate falls to zero."""
     X, Y = torch.as_tensor(task.X, dtype=torch.float32), F.one_hot(torch.as_tensor(task.y)).float()
-    width = {"rows": 256, "graph": 96, "sequence": 40, "images": 16}[setting[0]]
-    net = Network(model_of(setting, task), task, width, depth, ordinary, seed)
+    net = Network(model_of(setting, task), task, WIDTHS[setting[0]], depth, ordinary, seed)
 
     def read(part: Array, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """The whole graph, or the samples of the part."""
         return function(X)[part] if task.graph is not None else function(X[part])
 
-    start_readout(net, *((read(part, net.features).detach().double(), Y[part]) for part in task.parts[:2]))
+    fit_readout(net, *((read(part, net.features).detach().double(), Y[part]) for part in task.parts[:2]))
     optimizer = torch.optim.Adam(net.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, UPDATES)
     part, rng = task.parts[0], np.random.default_rng(seed)
@@ -357,20 +338,18 @@ def trained(setting: Setting, task: Task, depth: int, ordinary: bool, rate: floa
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if not net.converged:
+        if not net.converges:  # keeps the equilibrium within reach of the iteration
             net.weights[1].data.mul_(0.98)
     return net
 
 
-def start_readout(net: Network, train: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor]) -> None:
+def fit_readout(net: Network, train: tuple[Tensor, Tensor], validation: tuple[Tensor, Tensor]) -> None:
     """Ridge regression; the ridge is the best of nine on the validation samples."""
     (Z, Y), (Z_new, Y_new) = train, validation
     mean, goal = Z.mean(0), Y.double().mean(0)
     gram, cross = (Z - mean).T @ (Z - mean), (Z - mean).T @ (Y - goal)
-    fits = [
-        torch.linalg.solve(gram + ridge * gram.diagonal().mean() * torch.eye(len(gram)), cross)
-        for ridge in (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-    ]
+    unit = float(gram.diagonal().mean()) * torch.eye(len(gram), dtype=torch.float64)
+    fits = [torch.linalg.solve(gram + ridge * unit, cross) for ridge in RIDGES]
     best = min(fits, key=lambda fit: float(((Z_new - mean) @ fit + goal - Y_new).square().sum()))
     with torch.no_grad():
         net.readout.weight.copy_(best.T)
@@ -385,13 +364,10 @@ def scores(net: Network, task: Task, part: int) -> Array:
     return (outputs.argmax(1).numpy() == task.y[places]).astype(float)
 
 
-NETWORKS = {"equilibrium": (0, False), "4 steps": (4, False), "1 layer": (1, True), "2 layers": (2, True), "4 layers": (4, True)}
-
-
-# --- truth and table ----------------------------------------------------------------------------------------
+# --- verdict, truth, table --------------------------------------------------------------------------------------
 def judged(setting: Setting) -> dict[str, Any]:
     """The verdict from the labelled training samples of the first draw."""
-    task = setting[-1](0)
+    task = setting[-1](seed=0)
     if task.graph is None:
         X, y = task.X[task.parts[0]], task.y[task.parts[0]]
     else:
@@ -402,43 +378,68 @@ def judged(setting: Setting) -> dict[str, Any]:
 
 
 def truth(setting: Setting) -> dict[str, Any]:
-    """Accuracies in percent, and by how much the equilibrium is ahead of the best cheap network."""
+    """Test accuracies in percent, and by how much the equilibrium is ahead of the best cheap network."""
     kept: dict[str, list[Array]] = {}
-    tasks = [setting[-1](seed) for seed in range(SEEDS)]
-    for name, (depth, ordinary) in NETWORKS.items():
-        first = [trained(setting, tasks[0], depth, ordinary, rate, 0) for rate in RATES]
+    tasks = [setting[-1](seed=seed) for seed in range(SEEDS)]
+    for name, kind in NETWORKS.items():
+        first = [trained(setting, tasks[0], *kind, rate, 0) for rate in RATES]
         best = int(np.argmax([scores(net, tasks[0], 1).mean() for net in first]))
-        others = [trained(setting, tasks[seed], depth, ordinary, RATES[best], seed) for seed in range(1, SEEDS)]
-        nets = [first[best], *others]
-        kept[name] = [np.concatenate([scores(net, task, part) for net, task in zip(nets, tasks, strict=True)]) for part in (1, 2)]
-    cheap = max((name for name in kept if name != "equilibrium"), key=lambda name: kept[name][0].mean())
-    deep = kept["equilibrium"][1]
+        later = [trained(setting, tasks[seed], *kind, RATES[best], seed) for seed in range(1, SEEDS)]
+        pairs = list(zip([first[best], *later], tasks, strict=True))
+        kept[name] = [np.concatenate([scores(net, task, part) for net, task in pairs]) for part in (1, 2)]
+    cheap = max(list(kept)[1:], key=lambda name: kept[name][0].mean())
+    deep, other = kept["equilibrium"][1], kept[cheap][1]
     return {
         "accuracy": {name: 100.0 * float(test.mean()) for name, (_, test) in kept.items()},
         "cheap": cheap,
-        "ahead": 100.0 * float(deep.mean() - kept[cheap][1].mean()),
-        "interval": [100.0 * end for end in paired_difference(deep, kept[cheap][1])],
+        "ahead": 100.0 * float(deep.mean() - other.mean()),
+        "interval": [100.0 * end for end in paired_difference(deep, other)],
     }
+
+
+def table(verdicts: dict[str, Any], truths: dict[str, Any]) -> str:
+    """All settings, the shares that are right, and the settings that are wrong."""
+    rows, right = [], {"verdict": 0, "replace": 0, "keep": 0}
+    for name, one in truths.items():
+        answer, needed = verdicts[name]["answer"], "replace" if one["ahead"] <= 1.0 else "keep"
+        right["verdict"] += answer == needed
+        right[needed] += 1
+        low, high = one["interval"]
+        close = " (close)" if low <= 1.0 < high else ""
+        rows.append({
+            "setting": name, "verdict": answer, "steps needed": verdicts[name]["steps needed"],
+            **{f"{key} %": f"{value:.1f}" for key, value in one["accuracy"].items()},
+            "equilibrium ahead by": f"{one['ahead']:.1f} ({low:.1f} to {high:.1f})",
+            "right would be": needed + close, "right": "yes" if answer == needed else "**no**",
+        })  # fmt: skip
+    shares = {key: f"{value} of {len(rows)} ({100 * value / max(len(rows), 1):.0f} %)" for key, value in right.items()}
+    return (
+        f"# How often is the verdict right?\n\nThe verdict is right in {shares['verdict']} settings, “always replace” in "
+        f"{shares['replace']} and “always keep” in {shares['keep']}. “Close”: the interval contains one point.\n\n"
+        f"{markdown_table(rows)}"
+    )
 
 
 def main() -> None:
     """Judge or train what is not yet recorded, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--judge", action="store_true")
-    parser.add_argument("--development", action="store_true")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--judge", action="store_true", help="only the verdicts, before training")
+    parser.add_argument("--development", action="store_true", help="other settings")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    settings, name = (DEVELOPMENT, "-development") if options.development else (SETTINGS, "")
-    files = [RESULTS / f"{one}{name}.json" for one in ("verdicts", "verdicts-trained")]
+    settings, ending = (DEVELOPMENT, "-development") if options.development else (SETTINGS, "")
+    files = [RESULTS / f"{one}{ending}.json" for one in ("verdicts", "verdicts-trained")]
     verdicts, truths = (json.loads(one.read_text(encoding="utf-8")) if one.exists() else {} for one in files)
     for title, setting in settings.items():
         if options.judge and title not in verdicts:
             verdicts[title] = judged(setting)
             write_json(files[0], verdicts)
-            print(title, verdicts[title], flush=True)
         if not options.judge and title in verdicts and title not in truths:
             truths[title] = truth(setting)
             write_json(files[1], truths)
+            write_atomically(RESULTS / f"verdicts{ending}.md", table(verdicts, truths))
             print(title, truths[title], flush=True)
 
 
