@@ -93,7 +93,7 @@ def samples_of(
     chosen = np.random.default_rng(seed).permutation(len(X))[:n]
     X, y = X[chosen], y[chosen]
     if not shape:
-        return np.asarray(Preprocessing.fit(X[:train], centre=True).apply(X)), y
+        return np.asarray(Preprocessing.fit(X[:train]).apply(X)), y
     images = F.avg_pool2d(torch.as_tensor(X).reshape(-1, *shape), pooling).numpy()
     images = images - images[:train].mean(axis=(0, 2, 3), keepdims=True)
     return images / np.sqrt(np.mean(np.sum(images[:train] ** 2, axis=1))), y
@@ -112,7 +112,7 @@ def text(seed: int) -> Task:
     chosen = np.random.default_rng(seed).permutation(len(words))[: TRAIN + VALIDATION + TEST]
     counts = HashingVectorizer(n_features=2**12, alternate_sign=False).transform([words[i] for i in chosen])
     X = TruncatedSVD(300, random_state=0).fit(counts[:TRAIN]).transform(counts)
-    return split(np.asarray(Preprocessing.fit(X[:TRAIN], centre=True).apply(X)), np.array(labels)[chosen])
+    return split(np.asarray(Preprocessing.fit(X[:TRAIN]).apply(X)), np.array(labels)[chosen])
 
 
 def nodes(adjacency: Array, X: Array, y: Array, rng: Any, usable: Array | bool = True) -> Task:
