@@ -45,6 +45,8 @@ SECTIONS = (
     ),
     ("torchdeq", "Beside TorchDEQ", "`python benchmarks/peers/torchdeq/compare.py`"),
     ("networks", "Networks: a DEQ and its explicit twin", "`python benchmarks/networks.py`"),
+    ("verdicts", "How often is the verdict right?", "`python benchmarks/verdicts.py`"),
+    ("distillation", "Distillation", "`python benchmarks/distillation.py`"),
     ("estimators", "Estimators", "`python benchmarks/estimators.py`"),
 )
 

@@ -4,11 +4,11 @@
   python benchmarks/verdicts.py                  trains all judged settings, about 45 minutes; resumes after a stop
   python benchmarks/verdicts.py --development    with either: other settings, by which rules and script may be changed
 
-Half of the settings need more than four steps. Every setting is drawn three times, and each time five networks are
-trained alike, the readout in closed form and then all weights by Adam, with the learning rate that is best on the
-validation samples of the first draw: the equilibrium, its first four steps, ordinary ReLU networks of 1, 2 and 4 layers.
-"replace" is right if the cheap network that is best on validation samples is at most one point behind the equilibrium on
-test samples, else "keep" is; "unsure" is never right. Paired intervals of 90 % say how sure the difference is.
+Half of the settings are meant to need more than four steps. Every setting is drawn three times, and each time five
+networks are trained alike, the readout in closed form and then all weights by Adam, with the learning rate that is best
+on validation samples of the first draw: the equilibrium, its first four steps, ordinary ReLU networks of 1, 2 and 4
+layers. "replace" is right if the cheap network that is best on validation samples is at most one point behind the
+equilibrium on test samples, else "keep" is; "unsure" is never right. Paired intervals of 90 % belong to the differences.
 Writes benchmarks/results/verdicts.json, verdicts-trained.json and the table verdicts.md.
 """
 
@@ -360,7 +360,9 @@ def fit_readout(net: Network, train: tuple[Tensor, Tensor], validation: tuple[Te
 def scores(net: Network, task: Task, part: int) -> Array:
     """1 for every sample of the part whose class is right, else 0."""
     X, places = torch.as_tensor(task.X, dtype=torch.float32), task.parts[part]
-    outputs = net(X)[places] if task.graph is not None else torch.cat([net(one) for one in X[places].split(400)])
+    outputs = (
+        net(X)[places] if task.graph is not None else torch.cat([net(one) for one in X[places].split(400)])
+    )
     return (outputs.argmax(1).numpy() == task.y[places]).astype(float)
 
 
@@ -412,10 +414,13 @@ def table(verdicts: dict[str, Any], truths: dict[str, Any]) -> str:
             "equilibrium ahead by": f"{one['ahead']:.1f} ({low:.1f} to {high:.1f})",
             "right would be": needed + close, "right": "yes" if answer == needed else "**no**",
         })  # fmt: skip
-    shares = {key: f"{value} of {len(rows)} ({100 * value / max(len(rows), 1):.0f} %)" for key, value in right.items()}
+    shares = {
+        key: f"{value} of {len(rows)} ({100 * value / max(len(rows), 1):.0f} %)"
+        for key, value in right.items()
+    }
     return (
-        f"# How often is the verdict right?\n\nThe verdict is right in {shares['verdict']} settings, “always replace” in "
-        f"{shares['replace']} and “always keep” in {shares['keep']}. “Close”: the interval contains one point.\n\n"
+        f"# How often is the verdict right?\n\nThe verdict is right in {shares['verdict']} settings, “always replace” "
+        f"in {shares['replace']} and “always keep” in {shares['keep']}. “Close”: the interval contains one point.\n\n"
         f"{markdown_table(rows)}"
     )
 

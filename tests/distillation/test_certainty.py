@@ -31,7 +31,12 @@ def candidate(seconds: float, expected_error: float, risk: float, agreement: flo
 
 
 def test_the_fastest_certain_candidate_is_chosen() -> None:
-    front = [candidate(1, 0.3, 0.9), candidate(2, 0.1, 0.03), candidate(3, 0.12, 0.0), candidate(4, 0.01, 0.02)]
+    front = [
+        candidate(1, 0.3, 0.9),
+        candidate(2, 0.1, 0.03),
+        candidate(3, 0.12, 0.0),
+        candidate(4, 0.01, 0.02),
+    ]
     assert choose(front) == (front[1], True)
     # One that a faster candidate nearly equals is not tested, so that its failure does not matter.
     assert choose([front[1], candidate(3, 0.09, 0.9), front[3]]) == (front[1], True)
@@ -57,7 +62,9 @@ def test_the_risk_of_a_claim_is_that_at_which_the_bound_reaches_it() -> None:
         for columns in (slice(0, 1), slice(0, 3)):
             noise = 0.1 * torch.randn(target.shape, generator=generator, dtype=torch.float64)
             claimed = lower_bound((outputs + noise)[:, columns], goal[:, columns], 0.03)
-            assert risk_of_claim((outputs + noise)[:, columns], goal[:, columns], claimed) == pytest.approx(0.03)
+            assert risk_of_claim((outputs + noise)[:, columns], goal[:, columns], claimed) == pytest.approx(
+                0.03
+            )
     assert risk_of_claim(target, target, 1.0) == 1.0
     assert risk_of_claim(target[:, :1], target[:, :1], 1.0) == 0.0
     assert risk_of_claim(target, target.roll(1, dims=1), 0.5) == 1.0

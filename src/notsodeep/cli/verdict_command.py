@@ -111,11 +111,11 @@ def verdict(
         samples = data.samples()
         net = trained_network(weights, activation)
         passes = {} if epochs is None else {"epochs": epochs}
-        found = judge(
-            net, samples.rows, target_agreement=target_agreement, progress=not as_json, **passes
-        )
+        found = judge(net, samples.rows, target_agreement=target_agreement, progress=not as_json, **passes)
     elif epochs is not None:
-        raise InputError("--epochs is for a trained DEQ: give its FILE first, notsodeep verdict deq.pt X.csv.")
+        raise InputError(
+            "--epochs is for a trained DEQ: give its FILE first, notsodeep verdict deq.pt X.csv."
+        )
     else:
         model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
         samples = data.images() if conv else data.samples()

@@ -16,7 +16,6 @@ needed("msgspec", "An experiment (notsodeep_lab.papers)")
 
 from notsodeep_lab.papers.aistats import Aistats1
 from notsodeep_lab.papers.conv_twins import ConvTwins
-from notsodeep_lab.papers.distill import Distill
 from notsodeep_lab.papers.errata import Errata
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep_lab.papers.experiment_settings import Spec
@@ -63,7 +62,6 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     SpectrumPrediction,
     Twins,
     ConvTwins,
-    Distill,
     Width,
     LearningCurves,
     Errata,

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 
 from notsodeep.errors import InputError
-from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.style import legend_below, new_figure, styled
 from notsodeep_lab.plots.bar_plots import plot_race
 from notsodeep_lab.plots.experiment_lines import (
@@ -175,16 +174,6 @@ def _draw_conv_twins(rows: Rows) -> Figure:
     )
 
 
-def _draw_distill(rows: Rows) -> Figure:
-    selected = needed(rows, "candidate")
-    return arrange(
-        _panels(
-            selected, ("data", "activation"), plot_front, target_agreement=selected[0]["target_agreement"]
-        ),
-        columns=2,
-    )
-
-
 def _draw_learning_curves(rows: Rows) -> Figure:
     first = _panels(needed(rows, "learning"), ("activation", "data"), plot_learning_rows)
     second = _panels(needed(rows, "double-descent"), ("activation", "data"), plot_double_descent)
@@ -204,7 +193,6 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "spectrum": _draw_spectrum,
     "twins": _draw_twins,
     "conv-twins": _draw_conv_twins,
-    "distill": _draw_distill,
     "width": _draw_width,
     "learning-curves": _draw_learning_curves,
 }

@@ -55,7 +55,6 @@ _TINY: dict[str, tuple[Any, ...]] = {
     "spectrum": (0.2, ("tanh",), 2, ("features",), ("asymptotic", "refined"), 120, (0.8, 1.25)),
     "twins": (0.2, ("tanh",), 2, "digits", 300, ("readout", "all"), 16, 2),
     "conv-twins": (0.3, ("relu",), 1, "digits", 4, 4, ("flatten", "pool"), (1, 2)),
-    "distill": (0.5, ("relu",), 1, "digits", 400, 24, 2, 1, 0.9),
     "width": (0.2, ("relu",), 2, "digits", 30, (40, 80), 40, (1, 4)),
     "learning-curves": (
         0.2,
@@ -87,11 +86,8 @@ every = pytest.mark.parametrize("name", TINY)
 
 
 def untimed(row: Row) -> Row:
-    """A row without its times, and without what depends on them: which candidate of a distillation is the fastest."""
-    chosen = ("chosen", "guarded", "asked") if row["kind"] == "candidate" else ()
-    return {
-        field: value for field, value in row.items() if not field.endswith("seconds") and field not in chosen
-    }
+    """A row without its times."""
+    return {field: value for field, value in row.items() if not field.endswith("seconds")}
 
 
 def sixth_digit(values: Any) -> Any:
