@@ -131,7 +131,7 @@ def measured(name: str) -> dict[str, Any]:
         "times as fast": times["teacher"] / times["chosen"],
         "baseline": None if rival is None else rival.name,
         "baseline agreement": None if rival is None else 100.0 * shares[rival.name],
-        "time / baseline": None if rival is None else 1.0 if rival is small.chosen else times["chosen"] / times["rival"],
+        "time / baseline": None if rival is None else times["chosen"] / times["rival"],
         "candidates": [[one.name, one.seconds / small.chosen.seconds, one.risk, 100.0 * shares[one.name]]
                        for one in small.candidates],
     }  # fmt: skip
@@ -142,7 +142,8 @@ def table(rows: dict[str, Any]) -> str:
     shown, failures, slower, held = [], [], 0, 0
     for name, row in rows.items():
         (low, high), ratio = row["stated"], row["time / baseline"]
-        ratio = 1.0 if row["baseline"] == row["chosen"] else ratio
+        itself = row["baseline"] == row["chosen"]
+        ratio = 1.0 if itself else ratio
         inside, slow = low <= row["fresh"] <= high, bool(ratio and ratio > SLOWER)
         slower, held = slower + slow, held + inside
         if slow:
@@ -155,14 +156,14 @@ def table(rows: dict[str, Any]) -> str:
             "teacher": name, "accuracy %": f"{row['accuracy']:.1f}", "chosen": row["chosen"],
             "certain": "yes" if row["certain"] else "no", "stated agreement %": f"{low:.1f} to {high:.1f}",
             "fresh %": f"{row['fresh']:.2f}", "times as fast as the teacher": f"{row['times as fast']:.1f}",
-            "fastest baseline that agrees as often": "itself" if row["baseline"] == row["chosen"] else row["baseline"] or "none",
+            "fastest baseline that agrees as often": "itself" if itself else row["baseline"] or "none",
             "time / baseline": f"{ratio:.2f}" if ratio else "–",
         })  # fmt: skip
     lines = "".join(f"- {one}\n" for one in failures) or "None.\n"
     certain = sum(row["certain"] for row in rows.values())
     return (
-        f"# Distillation\n\n{len(rows)} teachers. More than 20 % slower than the fastest baseline that agrees as often on "
-        f"fresh samples: {slower}. Fresh agreement inside of the stated interval: {held}. Certain to reach "
+        f"# Distillation\n\n{len(rows)} teachers. More than 20 % slower than the fastest baseline that agrees as often "
+        f"on fresh samples: {slower}. Fresh agreement inside of the stated interval: {held}. Certain to reach "
         f"{100 * TARGET:.0f} %: {certain}.\n\n{markdown_table(shown)}\nFailures:\n\n{lines}"
     )
 

@@ -8,7 +8,7 @@ Half of the settings are meant to need more than four steps. Every setting is dr
 networks are trained alike, the readout in closed form and then all weights by Adam, with the learning rate that is best
 on validation samples of the first draw: the equilibrium, its first four steps, ordinary ReLU networks of 1, 2 and 4
 layers. "replace" is right if the cheap network that is best on validation samples is at most one point behind the
-equilibrium on test samples, else "keep" is; "unsure" is never right. Paired intervals of 90 % belong to the differences.
+equilibrium on test samples, else "keep" is; "unsure" is never right. Differences have paired intervals of 90 %.
 Writes benchmarks/results/verdicts.json, verdicts-trained.json and the table verdicts.md.
 """
 
