@@ -14,7 +14,7 @@ from notsodeep.distillation.guard import ErrorEstimate
 from notsodeep.distillation.student_networks import Student
 from notsodeep.distillation.teachers import MOST_TEST
 
-# A faster candidate whose expected error is at most so many times as large makes a test superfluous.
+# Candidates tie with the most faithful one if their expected error is at most so many times as large.
 _NEARLY = 1.25
 # The share of the risk that the first test gets; the others share the rest.
 _FIRST = 0.8
@@ -69,13 +69,13 @@ def choose(candidates: Sequence[Candidate]) -> tuple[Candidate, bool]:
     The fastest of many candidates that pass a test on the same rows would often be a lucky one. Candidates are
     therefore tested in an order that does not depend on the test rows, the most faithful on validation rows first. The
     first test gets most of the risk of 5 % and each other one a part of the rest; a test that is passed hands its risk
-    on to the next one (the fallback procedure). Candidates that a faster one nearly equals in expected error are not
-    tested. If none passes, the fastest of those that the rows cannot tell from the most faithful one is returned, with
+    on to the next one (the fallback procedure). Candidates that a faster one equals in expected error are not tested.
+    If none passes, the fastest of those that the rows cannot tell from the most faithful one is returned, with
     False.
     """
     tested: list[Candidate] = []
     for one in sorted(candidates, key=lambda one: one.seconds):
-        if all(other.expected_error > _NEARLY * one.expected_error for other in tested):
+        if all(other.expected_error > one.expected_error for other in tested):
             tested.append(one)
     passed, risk = [], 0.0
     for number, one in enumerate(reversed(tested)):
