@@ -11,7 +11,6 @@ for the input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -331,15 +330,13 @@ def nodes_of(step: Node) -> list[Node]:
     """List the nodes of an expression, each once and after what it is made from."""
     ordered: dict[int, Node] = {}
 
-    def visit(node: Node) -> Iterator[None]:
-        for parent in node.parents:
-            if id(parent) not in ordered:
-                yield from visit(parent)
-        ordered.setdefault(id(node), node)
-        yield
+    def visit(node: Node) -> None:
+        if id(node) not in ordered:
+            for parent in node.parents:
+                visit(parent)
+            ordered[id(node)] = node
 
-    for _ in visit(step):
-        pass
+    visit(step)
     return list(ordered.values())
 
 
