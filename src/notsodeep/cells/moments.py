@@ -6,8 +6,9 @@ moments, the sums over all weights of products of derivatives, follow the same r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -117,7 +118,10 @@ class Moments:
         gram: inner products of the inputs.
         dual: F and F'.
         unknown: second moments of nodes with themselves that are given rather than computed, at an equilibrium.
-        tangents: tangent moments that are given, for the same nodes.
+        known: second moments of pairs of atoms that are given.
+
+    Attributes:
+        tangents: tangent moments of nodes with themselves that are given rather than computed.
     """
 
     def __init__(
@@ -129,13 +133,13 @@ class Moments:
         gram: Array,
         dual: DualOf,
         unknown: Mapping[int, Array] | None = None,
-        tangents: Mapping[int, Array] | None = None,
+        known: Mapping[tuple[Atom, Atom], Array] | None = None,
     ) -> None:
         self.cell, self.layout, self.left, self.right, self.gram = cell, layout, left, right, gram
         self._dual = dual
         self.unknown = dict(unknown or {})
-        self.tangents = dict(tangents or {})
-        self._known: dict[tuple[Atom, Atom], Jet] = {}
+        self.tangents: dict[int, Array] = {}
+        self._known = {pair: Jet(value) for pair, value in (known or {}).items()}
         self._tangents: dict[tuple[Atom, Atom], Array] = {}
         self._duals: dict[tuple[Activation, Vector, Vector], tuple[Jet, Array]] = {}
 
@@ -160,6 +164,11 @@ class Moments:
                 if jet is not None:
                     total = total + jet.times(own[:, :, None] * others[:, None, :])
         return total
+
+    def recomputed(self, atoms: Iterable[Atom]) -> dict[tuple[Atom, Atom], Array]:
+        """Return the second moments of all pairs of these atoms, computed again where they were given."""
+        pairs = [(a, b) for a, b in product(atoms, repeat=2) if self._are_correlated(a, b)]
+        return {(a, b): self._compute(a, b).value for a, b in pairs}
 
     def _atoms(self, a: Atom, b: Atom) -> Jet | None:
         """The second moment of two atoms; None if it is zero."""
