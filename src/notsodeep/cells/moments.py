@@ -34,10 +34,12 @@ class SampleTerms:
     Attributes:
         combinations: the coefficients (stack, rows) of each vector.
         variances: variances (stack, rows) of the Gaussian vectors that activations read.
+        roots: root mean squares (stack, rows) of the vectors that norms divide by.
     """
 
     combinations: dict[Vector, Combination] = field(default_factory=dict)
     variances: dict[Vector, Array] = field(default_factory=dict)
+    roots: dict[Vector, Array] = field(default_factory=dict)
     _moments: dict[tuple[Activation, Vector, int], Array] = field(default_factory=dict)
 
     def mean(self, factor: Factor, step: int, order: int) -> Array:
@@ -107,6 +109,11 @@ def _plus(one: Array | None, two: Array | None) -> Array | None:
     return one + two
 
 
+def _terms(item: Vector | Atom, combinations: Mapping[Vector, Combination]) -> Combination:
+    """The combination of a vector; of an atom the atom itself."""
+    return {item: np.ones((1, 1))} if len(item) == 3 else combinations[item]
+
+
 class Moments:
     """Second moments of all pairs of two sets of samples; each is computed when it is first needed.
 
@@ -122,6 +129,7 @@ class Moments:
 
     Attributes:
         tangents: tangent moments of nodes with themselves that are given rather than computed.
+        derivatives: how derivatives combine, left and right, where that is not how the vectors do.
     """
 
     def __init__(
@@ -139,6 +147,7 @@ class Moments:
         self._dual = dual
         self.unknown = dict(unknown or {})
         self.tangents: dict[int, Array] = {}
+        self.derivatives = left.combinations, right.combinations
         self._known = {pair: Jet(value) for pair, value in (known or {}).items()}
         self._tangents: dict[tuple[Atom, Atom], Array] = {}
         self._duals: dict[tuple[Activation, Vector, Vector], tuple[Jet, Array]] = {}
@@ -263,16 +272,12 @@ class Moments:
     def _vector(self, one: Vector | Atom, two: Vector | Atom) -> Jet:
         """The covariance of an atom with a vector."""
         total = Jet(np.zeros(self.gram.shape))
-        for a, own in self._terms(one, self.left).items():
-            for b, others in self._terms(two, self.right).items():
+        for a, own in _terms(one, self.left.combinations).items():
+            for b, others in _terms(two, self.right.combinations).items():
                 jet = self._atoms(a, b)
                 if jet is not None:
                     total = total + jet.times(own[:, :, None] * others[:, None, :])
         return total
-
-    @staticmethod
-    def _terms(item: Vector | Atom, side: SampleTerms) -> Combination:
-        return {item: np.ones((1, 1))} if len(item) == 3 else side.combinations[item]
 
     # --- tangent moments ----------------------------------------------------------------------------------------------
 
@@ -289,10 +294,8 @@ class Moments:
     def expanded_tangent(self, one: Vector | Atom, other: Vector | Atom) -> Array:
         """Return the tangent moment as the sum over pairs of atoms."""
         total = np.zeros(self.gram.shape)
-        if len(one) == 2 and isinstance(self.cell.nodes[one[0]], Input):
-            return total
-        for a, own in self._terms(one, self.left).items():
-            for b, others in self._terms(other, self.right).items():
+        for a, own in _terms(one, self.derivatives[0]).items():
+            for b, others in _terms(other, self.derivatives[1]).items():
                 if self._are_correlated(a, b):
                     if (a, b) not in self._tangents:
                         self._tangents[a, b] = self._compute_tangent(a, b)
@@ -300,6 +303,8 @@ class Moments:
         return total
 
     def _compute_tangent(self, a: Atom, b: Atom) -> Array:
+        if a[0] == b[0] == "noise":
+            return np.ones(self.gram.shape)
         if a[0] == b[0] == "bias":
             return np.full(self.gram.shape, self.cell.nodes[a[1]].variance)  # type: ignore[attr-defined]
         if a[0] == b[0] == "field":

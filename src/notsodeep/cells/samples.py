@@ -37,8 +37,8 @@ def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[Sam
     return terms, moments
 
 
-def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, dict[int, Array]]:
-    """Return what is known of samples at the equilibrium, and the second moments of the nodes that the state enters.
+def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, Moments]:
+    """Return what is known of samples one by one at the equilibrium, and their second moments.
 
     The cell is applied to the state as a network would apply it, but with fields that are at rest: then every norm does
     what it does at the equilibrium, and the iteration settles wherever that is stable.
@@ -48,7 +48,7 @@ def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTe
     else:
         state, known = {}, {}
     terms, moments, _ = _iterate(cell, layout, gram, state, known)
-    return terms, {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in cut_nodes(cell)}
+    return terms, moments
 
 
 def cut_nodes(cell: Cell) -> list[int]:
@@ -145,6 +145,7 @@ def walk(
             combination = {("field", number, step): np.ones((1, 1))}
         elif isinstance(node, Norm):
             root = np.sqrt(np.maximum(own((cell.number(node.node), step)), 0.0))
+            terms.roots[vector] = root
             over = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0.0)
             combination = {atom: values * over for atom, values in parents[0].items()}
         elif isinstance(node, Scaled):
