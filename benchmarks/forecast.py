@@ -43,8 +43,8 @@ CASES = {
     "graph": {"tanh": (0.4, 0.7, 0.9, 1.1), "relu": (0.4, 0.7, 0.9), "softplus": (0.6,)},
 }  # fmt: skip
 # Networks by width: far from the edge, and for predicted rates between 0.8 and 1. Images cost as much as many rows.
-DRAWS = {256: (12, 60), 1024: (8, 60), 2048: (6, 40)}
-IMAGE_DRAWS = {256: (6, 32), 1024: (4, 24), 2048: (2, 8)}
+DRAWS = {256: (12, 60), 1024: (8, 48), 2048: (6, 24)}
+IMAGE_DRAWS = {256: (6, 32), 1024: (4, 16), 2048: (2, 6)}
 # Networks whose gradients are measured.
 GRADIENTS = 6
 INJECTION, MAX_STEPS, GRADIENT_STEPS = 0.5, 600, 3
@@ -56,12 +56,13 @@ GRAPH = nsd.models.normalised_adjacency(
 
 
 def samples_of(kind: str) -> np.ndarray:
-    """Samples with norms (of positions) between about 0.8 and 1.2."""
+    """Rows of norms 0.8, 1 and 1.2; positions and nodes of norms around 1."""
     rng = np.random.default_rng(0)
     shape = {"rows": (3, 40), "sequences": (1, 8, 8), "images": (1, 8, 4, 4), "graph": (12, 20)}[kind]
     X = rng.standard_normal(shape) / np.sqrt(shape[1])
-    scales = np.linspace(0.8, 1.2, len(X)) if len(X) > 1 else np.ones(1)
-    return X * scales.reshape(-1, *[1] * (X.ndim - 1))
+    if kind == "rows":
+        X *= (np.array([0.8, 1.0, 1.2]) / np.linalg.norm(X, axis=1))[:, None]
+    return X
 
 
 def model_of(kind: str, activation: str, gain: float) -> Any:
@@ -189,24 +190,26 @@ def compare(
         }  # fmt: skip
         for tolerance in (1e-3, 1e-6):
             name = f"{tolerance:.0e}"
-            ours = np.concatenate([steps_to(residuals, tolerance) for residuals, _ in found])
+            ours = np.stack([steps_to(residuals, tolerance) for residuals, _ in found])
             row |= {
                 f"steps_{name}": middle(ours),
-                f"predicted_{name}": middle(forecast.steps(tolerance)),
-                f"limit_{name}": middle(limit.steps(tolerance)),
-                f"error_{name}": middle_error(ours.reshape(draws, -1)),
+                f"predicted_{name}": middle(forecast.steps(tolerance)[None]),
+                f"limit_{name}": middle(limit.steps(tolerance)[None]),
+                f"error_{name}": middle_error(ours),
             }
-        errors = np.concatenate([error for _, error in found])
-        row["gradient"] = float(np.nanmedian(errors)) if np.isfinite(errors).any() else None
-        row["predicted_gradient"] = middle(forecast.gradient.error(GRADIENT_STEPS))
+        errors = np.stack([error for _, error in found[:GRADIENTS]])
+        errors = errors[np.isfinite(errors).all(axis=1)]
+        row["gradient"] = middle(errors) if len(errors) else None
+        row["predicted_gradient"] = middle(forecast.gradient.error(GRADIENT_STEPS)[None])
         rows.append(row)
     return rows
 
 
 def middle(values: np.ndarray) -> float | None:
-    """The median, None if it is infinite."""
-    # Below the middle: the mean of a number and infinity would say nothing.
-    value = float(np.quantile(values, 0.5, method="lower" if np.isinf(values).any() else "linear"))
+    """The median sample of medians over networks (rows); None if it is infinite."""
+    # Below the middle where there are infinite ones: the mean of a number and infinity would say nothing.
+    method = "lower" if np.isinf(values).any() else "linear"
+    value = float(np.median(np.quantile(values, 0.5, axis=0, method=method)))
     return value if np.isfinite(value) else None
 
 

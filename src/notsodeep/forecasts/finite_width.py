@@ -44,8 +44,8 @@ def settling_probability(name: str, rate: Array, width: int) -> tuple[Array | No
 
     `rate` is that of the wide limit. An activation that was not simulated has the mean of those that were, and their
     spread as error. Where the variance of an activation has no fixed point at a rate, no network is expected to settle.
-    Rates outside of the table count as its nearest. Below its widths the probability is None. Above them it lies between
-    that of the widest network and the limit 0 or 1, and the error covers both.
+    Rates outside of the table count as its nearest. Below its widths the probability is None. Above them it lies
+    between that of the widest network and the limit 0 or 1, and the error covers both.
     """
     table = _table()
     narrowest, widest = table["widths"][0], table["widths"][-1]

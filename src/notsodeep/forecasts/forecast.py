@@ -23,8 +23,8 @@ NORMS = 24
 # Numbers of fields that are followed at once; steps of Anderson acceleration, and numbers that it keeps.
 CHUNK = 1 << 16
 ANDERSON_STEPS, KEPT = 80, 1 << 23
-# Samples for which the largest safe σ_a² is sought, and steps within which their variances must settle.
-ADVISED, SEARCHED = 8, 600
+# Samples for which the largest safe σ_a² is sought.
+ADVISED = 8
 
 
 def forecast(
@@ -36,8 +36,8 @@ def forecast(
     alone, so that any number of rows costs as much as a few; a graph is one sample.
 
     Args:
-        model: a `DEQ`, `ConvDEQ` or `GraphDEQ`, or an explicit loop of one, such as `deq.unrolled(8)`; or, to measure, a
-            network of `notsodeep.nets` that solves an equilibrium, or any callable `cell(z, x)` of torch with `z0`.
+        model: a `DEQ`, `ConvDEQ` or `GraphDEQ`, or an explicit loop of one, such as `deq.unrolled(8)`; or, to measure,
+            a network of `notsodeep.nets` that solves an equilibrium, or any callable `cell(z, x)` of torch with `z0`.
         X: samples as the model takes them; for a cell whatever its second argument is, the first axis counting samples.
         width: units of the network, for the rate, residuals and errors of the median network of this width and the
             probability that it has an equilibrium; None for the wide limit.
@@ -72,18 +72,16 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
         if loop is None:
             raise
         spread = norm = np.full(len(fields.forcing), np.inf)
-    rate, settled = np.maximum(spread, norm), np.maximum(spread, norm) < 1.0
+    rate, chance, error, remark = np.maximum(spread, norm), None, None, ""
     residuals = _curves(residual_curve, fields, loop or max_steps)
-    columns = residuals.shape[1] if loop is None else loop + 1
+    residuals = _padded(residuals, loop or residuals.shape[1])
+    columns = loop + 1 if loop else residuals.shape[1]
     errors = np.full((len(rate), columns), np.nan)
     if np.isfinite(rate).all():
         errors = _padded(_curves(error_curve, fields, columns), columns)
-    if loop is not None:
-        residuals = _padded(residuals, loop)
-    chance, error, remark = None, None, ""
     if width is not None:
         chance, error, remark = settling_probability(fields.phi.name, rate, as_count(width, "width"))
-    if width is not None and settled.any():
+    if width is not None and (rate < 1.0).any():
         size = width / fields.concentration
         residuals, errors = (_at_size(size, spread, norm, curve) for curve in (residuals, errors))
         # Late steps multiply errors by the spectral radius of a matrix of this size.
@@ -100,12 +98,12 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
 def _at_size(size: Array, spread: Array, norm: Array, curve: Array) -> Array:
     """Curves of samples whose Jacobians are like matrices of these sizes; the mode of the norm is as in the limit."""
     steps = np.arange(curve.shape[1], dtype=np.float64)
-    slower = spread < norm
-    share = np.where(slower, spread, 1.0) / np.where(slower, norm, 1.0)
+    share = np.minimum(spread / np.maximum(norm, 1e-300), 1.0)
     excess = log_growth(size, steps) + steps * np.log(np.maximum(share, 1e-300))[:, None]
-    excess = np.where(slower[:, None], np.maximum(excess, 0.0), excess)
-    changes = (curve > SMALLEST) & (np.maximum(spread, norm) < 1.0)[:, None]
-    return np.where(changes, np.minimum(curve * np.exp(np.minimum(excess, 700.0)), np.maximum(curve, 1.0)), curve)
+    # Where the norm is the slower mode, directions count once they have overtaken it.
+    excess = np.where(share[:, None] < 1.0, np.maximum(excess, 0.0), excess)
+    grown = np.minimum(curve * np.exp(np.minimum(excess, 700.0)), np.maximum(curve, 1.0))
+    return np.where((curve > SMALLEST) & (np.maximum(spread, norm) < 1.0)[:, None], grown, curve)
 
 
 def _anderson(fields: Fields, max_steps: int) -> Array:
@@ -158,7 +156,7 @@ def _safe_gain(fields: Fields) -> tuple[float, float]:
 
     def is_safe(gain: float) -> bool:
         try:
-            other = replace(fields, feedback=gain, forcing=some, max_steps=SEARCHED)
+            other = replace(fields, feedback=gain, forcing=some)
             return bool(np.maximum(other.spread_rate, other.norm_rate).max() <= SAFE_RATE)
         except ConvergenceError:
             return False

@@ -53,18 +53,17 @@ class Forecast(Shown):
         source: "predicted" or "measured".
         model: the model or network, in words.
         rate: factor by which a late evaluation of the cell reduces a small error, (n,): the larger of both modes, with
-            the spectral radius of the median network if there is a width; measured, the largest modulus of an eigenvalue
-            of the Jacobian. NaN where no equilibrium was found.
+            the spectral radius of the median network if there is a width; measured, the largest modulus of an
+            eigenvalue of the Jacobian. NaN where no equilibrium was found.
         residuals: ‖z_{k+1} − z_k‖/‖z_{k+1}‖ of plain iteration, (n, K); column k is the step from z_k, z_0 = 0. The
             residual that `DEQNet` reports after s steps is column s, because it starts at z_1.
         errors: ‖z_k − z*‖/‖z*‖ in column k, (n, K); NaN where there is no equilibrium. A loop of K steps has K + 1
             columns, the last for its output.
         gradient: the adjoint and truncated gradients, in the wide limit.
-        anderson_curve: computes `anderson_residuals`, when they are needed.
-        probability: of an equilibrium of a network of this width, (n,); None without a width, or if the width is
-            below those that were simulated.
-        probability_error: standard error of the probability; None with it.
-        remark: what is said of a probability whose width was not simulated.
+        anderson_curve: computes `anderson_residuals`, when they are needed; predicted ones are those of the wide limit.
+        probability: of an equilibrium at this width, (n,); None without a width, or below those that were simulated.
+        probability_error: its standard error.
+        remark: what is said of the probability if the width was not simulated.
         width: m; None for the wide limit.
         loop_steps: number of steps of an explicit loop; None for a model that is solved.
         eigenvalues: leading eigenvalues of the Jacobian of each sample, (n, some), measured only.
@@ -129,12 +128,14 @@ class Forecast(Shown):
         settled, slowest = np.asarray(self.settles), float(np.nanmax(self.rate, initial=0.0))
         late = int((~settled).sum())
         parts = [f"{f'{late} of {len(settled)} samples do not settle' if late else 'All samples settle'}."]
-        if slowest:
+        if 0.0 < slowest < np.inf:
             parts.append(f"Slowest rate {slowest:.3g}.")
         if self.loop_steps is not None:
             ends = np.median(self.residuals[:, -1]), np.median(self.errors[:, -1])
             distance = f", {ends[1]:.2g} from the equilibrium" if np.isfinite(ends[1]) else ""
-            parts.append(f"The loop ends after {self.loop_steps} steps at residual {ends[0]:.2g}{distance} (medians).")
+            parts.append(
+                f"The loop ends after {self.loop_steps} steps at residual {ends[0]:.2g}{distance} (medians)."
+            )
         elif not late:
             counts = [f"{np.median(self.steps(goal)):.0f} to {goal:g}" for goal in (1e-3, 1e-6)]
             parts.append(f"Median steps: {' and '.join(counts)}.")
