@@ -182,7 +182,7 @@ def general(model, steps=None):
     """The model as an expression, computed by the rules of cells rather than by compiled code."""
     step = expression_of(model)
     cell_model = nsd.Equilibrium(step) if steps is None else nsd.Loop(step, steps)
-    cell_model.__dict__["_shorthand"] = None
+    cell_model.__dict__["shorthand"] = None
     return cell_model
 
 

@@ -91,10 +91,10 @@ class Perturbations:
 
     def rate(self) -> Array:
         """Return the rate at which iterates approach the equilibrium, (stack, rows)."""
-        return np.maximum(self._edge(1.0), self._edge(-1.0))
+        return np.maximum(self.edge(1.0), self.edge(-1.0))
 
-    def _edge(self, sign: float) -> Array:
-        """The end of the spectrum of J on the positive or negative axis."""
+    def edge(self, sign: float) -> Array:
+        """Return the end of the spectrum of J on the positive or negative axis."""
         low = np.maximum(sign * self.skip, 0.0)
         high = np.maximum(2.0 * low, 1.0)
         for _ in range(60):

@@ -30,11 +30,16 @@ MANY, NODES = 96, 33
 def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[SampleTerms, Moments]:
     """Return what is known of samples after each of `steps` steps from z = 0, and the moments they follow from."""
     terms = SampleTerms()
-    moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout))
-    state: Combination = {}
+    moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout))
     for step in range(steps):
-        state = walk(cell, terms, step, state, lambda vector: layout.diagonal(moments.of(vector, vector).value))
+        loop_step(cell, layout, terms, moments, step)
     return terms, moments
+
+
+def loop_step(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments, step: int) -> None:
+    """Record one more step of a loop; the state that enters it is an atom, and zero at the first step."""
+    state: Combination = {("state", cell.last, step - 1): np.ones((1, 1))} if step else {}
+    walk(cell, terms, step, state, lambda vector: layout.diagonal(moments.of(vector, vector).value))
 
 
 def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, Moments]:
@@ -66,7 +71,7 @@ def _iterate(
     limit = UNBOUNDED * (1.0 + float(np.abs(gram).max(initial=0.0)))
     for step in range(MAX_STEPS):
         terms = SampleTerms()
-        moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout), known=known)
+        moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
         own: Callable[[Vector], Array] = lambda vector, moments=moments: layout.diagonal(  # type: ignore[misc]
             moments.of(vector, vector).value
         )
@@ -163,8 +168,8 @@ def walk(
     return terms.combinations[cell.last, step]
 
 
-def _own_dual(terms: SampleTerms, layout: Layout) -> DualOf:
-    """F and F' of vectors of the same sample."""
+def own_dual(terms: SampleTerms, layout: Layout) -> DualOf:
+    """Return the function that computes F and F' of vectors of the same sample."""
 
     def dual(phi: Activation, one: Vector, two: Vector, covariance: Array) -> tuple[Array, Array]:
         first, second = terms.variances[one], terms.variances[two]
@@ -193,4 +198,4 @@ def settle_exceptions(left: Side, right: Side, value: Array, slope: Array, *, di
         value[:, place, place], slope[:, place, place] = left.energy, left.steep
 
 
-__all__ = ["cut_nodes", "equilibrium_terms", "loop_terms", "settle_exceptions", "walk"]
+__all__ = ["cut_nodes", "equilibrium_terms", "loop_step", "loop_terms", "own_dual", "settle_exceptions", "walk"]
