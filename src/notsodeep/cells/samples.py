@@ -1,8 +1,9 @@
-"""What a cell does to samples one by one: coefficients, root mean squares and variances, at the equilibrium or in a loop."""
+"""What a cell does to samples one by one, at the equilibrium or in a loop: coefficients, variances, norms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -39,7 +40,12 @@ def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[Sam
 def loop_step(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments, step: int) -> None:
     """Record one more step of a loop; the state that enters it is an atom, and zero at the first step."""
     state: Combination = {("state", cell.last, step - 1): np.ones((1, 1))} if step else {}
-    walk(cell, terms, step, state, lambda vector: layout.diagonal(moments.of(vector, vector).value))
+    walk(cell, terms, step, state, partial(_own_moment, layout, moments))
+
+
+def _own_moment(layout: Layout, moments: Moments, vector: Vector) -> Array:
+    """The second moment of a vector with itself."""
+    return layout.diagonal(moments.of(vector, vector).value)
 
 
 def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, Moments]:
@@ -58,7 +64,7 @@ def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTe
 
 def cut_nodes(cell: Cell) -> list[int]:
     """List the nodes that contain the state itself and are read by weights or activations."""
-    read = [cell.number(node.parents[0]) for node in cell.nodes if isinstance(node, Weighted) and not isinstance(node, Bias)]
+    read = [cell.number(cell.nodes[place].parents[0]) for place in cell.weighted]
     read += [factor.argument for factors in cell.factors.values() for factor in factors]
     return [number for number in dict.fromkeys(read) if cell.reads_state[number]]
 
@@ -72,18 +78,20 @@ def _iterate(
     for step in range(MAX_STEPS):
         terms = SampleTerms()
         moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
-        own: Callable[[Vector], Array] = lambda vector, moments=moments: layout.diagonal(  # type: ignore[misc]
-            moments.of(vector, vector).value
-        )
-        fresh = walk(cell, terms, 0, state, own)
+        fresh = walk(cell, terms, 0, state, partial(_own_moment, layout, moments))
         updated = moments.recomputed(fresh)
-        before, largest = largest, max(
-            [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
-            + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
-            + [0.0]
+        before, largest = (
+            largest,
+            max(
+                [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
+                + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
+                + [0.0]
+            ),
         )
         state, known = fresh, updated
-        size = max([float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0])
+        size = max(
+            [float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0]
+        )
         if not np.isfinite(largest) or size > limit:
             break
         # The loop starts with an empty state: the first steps may change nothing.
@@ -198,4 +206,12 @@ def settle_exceptions(left: Side, right: Side, value: Array, slope: Array, *, di
         value[:, place, place], slope[:, place, place] = left.energy, left.steep
 
 
-__all__ = ["cut_nodes", "equilibrium_terms", "loop_step", "loop_terms", "own_dual", "settle_exceptions", "walk"]
+__all__ = [
+    "cut_nodes",
+    "equilibrium_terms",
+    "loop_step",
+    "loop_terms",
+    "own_dual",
+    "settle_exceptions",
+    "walk",
+]

@@ -49,7 +49,10 @@ def forecast_cell(model: CellModel, X: Any, width: int | None, max_steps: int) -
         as_count(width, "width")
         remark = "not simulated for general cells"
     steps = max_steps if model.steps is None else model.steps
-    graph, positions = model.cell.samples == "graph", values.shape[2:] if model.cell.samples == "images" else ()
+    graph, positions = (
+        model.cell.samples == "graph",
+        values.shape[2:] if model.cell.samples == "images" else (),
+    )
     layout = Layout("graph") if graph else Layout("own", tuple(positions))
     if graph or positions:
         numbers = _predict(model, layout, layout.gram(values, values))
@@ -68,8 +71,8 @@ def forecast_cell(model: CellModel, X: Any, width: int | None, max_steps: int) -
         np.where(settled, rate, 1.0),
     )
     return Forecast(
-        "predicted", str(model), rate, residuals, errors, gradient, _no_anderson, None, None, remark, width, model.steps,
-        eigenvalues=numbers.ends,
+        "predicted", str(model), rate, residuals, errors, gradient, _no_anderson, None, None, remark, width,
+        model.steps, eigenvalues=numbers.ends,
     )  # fmt: skip
 
 
@@ -91,7 +94,10 @@ def _through_norms(model: CellModel, layout: Layout, squares: Array) -> _Predict
     def spread(part: Array) -> Array:
         return np.asarray(PchipInterpolator(np.log(nodes), part)(np.log(squares)))
 
-    logs = [np.exp(spread(np.log(np.maximum(part, 1e-300)))) for part in (known.residuals, known.errors, known.adjoint)]
+    logs = [
+        np.exp(spread(np.log(np.maximum(part, 1e-300))))
+        for part in (known.residuals, known.errors, known.adjoint)
+    ]
     return _Predicted(spread(known.ends), *logs)
 
 
@@ -125,7 +131,8 @@ def _trajectory(model: CellModel, layout: Layout, gram: Array) -> tuple[Moments,
     """Moments of the states of all steps, residuals (samples, steps) and mean squares of the states."""
     cell, terms = model.cell, SampleTerms()
     moments = Moments(cell, layout, terms, terms, gram, _between_steps(terms, layout))
-    curve, norms = [], []
+    curve: list[Array] = []
+    norms: list[Array] = []
     for step in range(MOST_STEPS):
         loop_step(cell, layout, terms, moments, step)
         place = cell.last, step
@@ -196,7 +203,9 @@ def _continued(curve: Array, rate: Array, columns: int) -> Array:
     if curve.shape[1] >= columns:
         return curve[:, :columns].copy()
     factor = np.minimum(np.where(np.isfinite(rate), rate, 1.0), 1.0)[:, None]
-    return np.concatenate([curve, curve[:, -1:] * factor ** np.arange(1, columns - curve.shape[1] + 1)], axis=1)
+    return np.concatenate(
+        [curve, curve[:, -1:] * factor ** np.arange(1, columns - curve.shape[1] + 1)], axis=1
+    )
 
 
 __all__ = ["forecast_cell"]

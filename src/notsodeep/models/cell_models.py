@@ -74,8 +74,8 @@ class CellModel:
         for kernel in kernels:
             if kernel not in (Kernel.CK, Kernel.NTK):
                 raise InputError(
-                    f"The kernel {kernel.value!r} is not defined for general cells: use 'ck' (conjugate_kernel) or 'ntk' "
-                    "(tangent_kernel)."
+                    f"The kernel {kernel.value!r} is not defined for general cells: use 'ck' (conjugate_kernel) or "
+                    "'ntk' (tangent_kernel)."
                 )
         self._check_graph(left, right)
         return CellProgram(self.cell, self.steps, left, right, kernels)
