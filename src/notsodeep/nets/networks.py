@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
@@ -222,6 +222,28 @@ class ConvExplicitNet(FeedforwardNet):
         _check_spec(spec, ConvExplicit, "ConvExplicitNet")
         shape, connection = _images(spec, in_channels, image_size)
         super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+
+
+def network(
+    model: Model,
+    in_features: int | Sequence[int],
+    width: int,
+    out_features: int,
+    seed: int | None = 0,
+    **options: Any,
+) -> Net:
+    """Build the torch network of any model: finitely many units, random weights, gradients through equilibria.
+
+    Args:
+        model: a `DEQ`, `Explicit`, `ConvDEQ`, `ConvExplicit`, `GraphDEQ`, `Equilibrium` or `Loop`.
+        in_features: numbers of a sample; for images (channels, height, width), for sequences (channels, length).
+        width: units of a layer; for images channels.
+        out_features: number of outputs.
+        seed: of the weights; None draws from torch's global generator.
+        options: keyword arguments of the network: train, scaling, dtype, device; of equilibria solver, adjoint, on_failure.
+    """
+    shape = tuple(in_features) if isinstance(in_features, Sequence) else (in_features,)
+    return network_of(model, shape, width, out_features, seed=seed, **options)
 
 
 def _images(

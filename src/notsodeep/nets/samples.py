@@ -206,7 +206,7 @@ def compute_features(module: Net, X: Any, *, rows: int | None = None, log: Solve
     """
     samples = as_inputs(X, module, "X")
     refuse_too_large(len(samples), module)
-    rows = rows or evaluation_rows(module)
+    rows = len(samples) if module.coupled_samples else rows or evaluation_rows(module)
     features = samples.new_empty((len(samples), module.width))
     with torch.no_grad():
         for start in range(0, len(samples), rows):
