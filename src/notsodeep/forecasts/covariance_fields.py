@@ -237,6 +237,11 @@ class GraphFields(Fields):
         return np.asarray(slopes)
 
 
+def has_fields(model: Any) -> bool:
+    """Whether a forecast of the model itself is available."""
+    return isinstance(model, DEQ | ConvDEQ | GraphDEQ)
+
+
 def fields_of(model: Any, X: Any) -> Fields:
     """The fields of a model on samples X; an InputError for samples of norm zero and models without equilibrium."""
     if hasattr(model, "layers") or hasattr(model, "deq"):
@@ -244,7 +249,7 @@ def fields_of(model: Any, X: Any) -> Fields:
             f"{type(model).__name__} is explicit: it solves no equilibrium and always takes its layers, one after the "
             "other. Forecasts are for DEQ, ConvDEQ and GraphDEQ; of a DEQ cut at a depth take model.deq."
         )
-    if not isinstance(model, DEQ | ConvDEQ | GraphDEQ):
+    if not has_fields(model):
         raise InputError(
             "forecast takes a DEQ, ConvDEQ or GraphDEQ, a network of one, or a torch cell with z0=…; got "
             f"{type(model).__name__}."
@@ -275,4 +280,4 @@ def fields_of(model: Any, X: Any) -> Fields:
     return fields
 
 
-__all__ = ["Fields", "GraphFields", "fields_of"]
+__all__ = ["Fields", "GraphFields", "fields_of", "has_fields"]

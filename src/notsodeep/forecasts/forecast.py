@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.forecasts.covariance_fields import Fields, fields_of
+from notsodeep.forecasts.covariance_fields import Fields, fields_of, has_fields
 from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.probability import settling_probability
 from notsodeep.forecasts.solver_recursion import Anderson, error_curve, residual_curve
@@ -52,10 +53,10 @@ def forecast(
 
     if not (hasattr(model, "spec") and hasattr(model, "cell")):
         return measure_cell(model, X, z0, steps)
-    try:
-        initial = predict(model.spec, X, None, steps)
-    except ConvergenceError:
-        initial = None
+    initial = None
+    if has_fields(model.spec):
+        with suppress(ConvergenceError):
+            initial = predict(model.spec, X, None, steps)
     return measure_network(model, X, steps, initial)
 
 

@@ -108,6 +108,10 @@ class CellNet(ExpressionNet):
         """Return z/√m as it is read out."""
         return self.connection.read(z) / sqrt(self.units)
 
+    def outputs_of(self, z: Tensor) -> Tensor:
+        """Return the outputs of any state, (rows, layer_size)."""
+        return self.outputs(self.read_state(z))
+
     @property
     def _settings(self) -> CellSolver:
         keep = [partial(setattr, self, name) for name in ("last_solve", "last_adjoint")]
