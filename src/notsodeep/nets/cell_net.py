@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep import cells
-from notsodeep.cells.expressions import Bias, Node
+from notsodeep.cells.expressions import Bias
 from notsodeep.errors import InputError
 from notsodeep.models import GraphDEQ
 from notsodeep.models.cell_models import Equilibrium, Loop
+from notsodeep.models.cell_shorthands import expression_of
 from notsodeep.nets.cell_equilibrium import CellSolver, cell_adjoint, cell_equilibrium
 from notsodeep.nets.cell_expression import ExpressionNet, Use
 from notsodeep.nets.connections import Connection
@@ -32,11 +32,10 @@ class CellNet(ExpressionNet):
     from z = 0.
 
     Args:
-        spec: the model: its cell (`step`), and the number of `steps` of a loop.
+        spec: an `Equilibrium`, a `Loop`, or another model that is the equilibrium of a cell.
         sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
         width: m; of images channels.
         out_features: number of outputs.
-        step: the cell, for a model that has no attribute `step`.
         solver: of the forward pass; not used by a loop.
         adjoint: of the backward pass; the same if not given.
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
@@ -53,13 +52,12 @@ class CellNet(ExpressionNet):
         width: int,
         out_features: int,
         *,
-        step: Node | None = None,
         solver: SolverOptions | None = None,
         adjoint: SolverOptions | None = None,
         on_failure: str = "raise",
         **options: Any,
     ) -> None:
-        super().__init__(spec.step if step is None else step, sample_shape, width, out_features, **options)
+        super().__init__(expression_of(spec), sample_shape, width, out_features, **options)
         self.spec, self.steps = spec, getattr(spec, "steps", None)
         forward = as_solver_options(solver, "solver")
         self._options = forward, as_solver_options(adjoint, "adjoint", forward)
@@ -212,21 +210,17 @@ class CellNet(ExpressionNet):
 
 @network_of.register(Equilibrium)
 @network_of.register(Loop)
+@network_of.register(GraphDEQ)
 def _(
-    spec: Equilibrium | Loop, sample_shape: Sequence[int], width: int, out_features: int, **options: Any
+    spec: Equilibrium | Loop | GraphDEQ,
+    sample_shape: Sequence[int],
+    width: int,
+    out_features: int,
+    **options: Any,
 ) -> Net:
     if options.pop("contractive", False):
         raise InputError("contractive is for DEQNet and ConvDEQNet: a cell has no such bound.")
     return CellNet(spec, sample_shape, width, out_features, **options)
-
-
-@network_of.register(GraphDEQ)
-def _(spec: GraphDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    z, x, S = cells.state(), cells.input(), spec.propagation
-    inner: Node = cells.graph(z, S, spec.sigma_a2) + cells.graph(x, S, spec.sigma_b2)
-    inner = cells.bias(inner, spec.bias2) if spec.bias2 else inner
-    step = cells.activation(inner, spec.activation)
-    return CellNet(spec, sample_shape, width, out_features, step=step, **options)
 
 
 __all__ = ["CellNet"]
