@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod, sqrt
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,8 +59,8 @@ class Use(NamedTuple):
 class ExpressionNet(Net):
     """Base of networks of cells: the weights of all nodes, and one step.
 
-    States have coordinates of order one. Each node with weights has Gaussian weights of its own: √(s/m) W v of a state or
-    feature, √s W x of the input, divided by √(number of taps) for filters.
+    States have coordinates of order one. Each node with weights has Gaussian weights of its own: √(s/m) W v of a state
+    or feature, √s W x of the input, divided by √(number of taps) for filters.
 
     Args:
         step: the cell; its outermost node may be a readout of images.
@@ -132,7 +132,8 @@ class ExpressionNet(Net):
 
     def _drawn_weights(self, seed: int | None) -> dict[int, Weights]:
         """Draw the weights of all nodes in their order, then those of the readout."""
-        draw, weights = gaussian_draws(seed), {}
+        draw = gaussian_draws(seed)
+        weights: dict[int, Weights] = {}
         for number, node in enumerate(self.nodes):
             if not isinstance(node, Weighted):
                 continue

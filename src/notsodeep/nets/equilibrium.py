@@ -166,14 +166,16 @@ class FirstOrder(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
+        """Nothing is kept: there is no further derivative."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
+        """Refuse a second derivative."""
         raise NotImplementedError(_SECOND)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        """Refuse a second derivative."""
         raise NotImplementedError(_SECOND)
 
 

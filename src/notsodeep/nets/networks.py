@@ -240,7 +240,8 @@ def network(
         width: units of a layer; for images channels.
         out_features: number of outputs.
         seed: of the weights; None draws from torch's global generator.
-        options: keyword arguments of the network: train, scaling, dtype, device; of equilibria solver, adjoint, on_failure.
+        options: keyword arguments of the network: train, scaling, dtype, device; for equilibria also solver, adjoint
+            and on_failure.
     """
     shape = tuple(in_features) if isinstance(in_features, Sequence) else (in_features,)
     return network_of(model, shape, width, out_features, seed=seed, **options)

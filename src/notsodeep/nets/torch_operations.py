@@ -5,9 +5,7 @@ An operation is looked up by its name, whether it was called as an operator, a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import sqrt
-from numbers import Number
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 
 from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
+from notsodeep.nets.torch_norms import NormOperations, Shapes, size_of
 from notsodeep.nets.torch_values import (
     Concatenation,
     InputVector,
@@ -22,21 +21,19 @@ from notsodeep.nets.torch_values import (
     Parts,
     Product,
     Square,
-    Value,
     Vector,
     Weights,
     with_bias,
 )
 
 ABSTRACT = (Vector, InputVector, Product, Concatenation, Parts, Square, MeanSquare)
-Shapes = Sequence[tuple[int, ...] | None]
 
 # Names of one operation.
 _SAME = {
     "iadd": "add", "add_": "add", "isub": "sub", "subtract": "sub", "sub_": "sub", "imul": "mul", "multiply": "mul",
     "mul_": "mul", "truediv": "div", "itruediv": "div", "divide": "div", "true_divide": "div", "div_": "div",
-    "negative": "neg", "concat": "cat", "concatenate": "cat", "mm": "matmul", "linalg_norm": "norm", "vector_norm": "norm",
-    "linalg_vector_norm": "norm", "clamp_min": "clamp", "clip": "clamp",
+    "negative": "neg", "concat": "cat", "concatenate": "cat", "mm": "matmul", "linalg_norm": "norm",
+    "vector_norm": "norm", "linalg_vector_norm": "norm", "clamp_min": "clamp", "clip": "clamp",
 }  # fmt: skip
 # Operations that leave values as they are.
 _NOTHING = (
@@ -76,7 +73,7 @@ _REARRANGED = (
 )
 
 
-class Operations:
+class Operations(NormOperations):
     """The operations, and the weights that were read so far.
 
     Args:
@@ -84,45 +81,8 @@ class Operations:
     """
 
     def __init__(self, axis: int) -> None:
-        self.axis, self.size = axis, 0
-        self._input = ex.input()
-        self._direct: dict[int, ex.Node] = {}
-        self._products: dict[tuple[int, ...], tuple[list[int], Product]] = {}
-        self._shapes: Shapes = ()
-
-    # --- arguments and results ------------------------------------------------------------------------------------
-
-    def state(self, size: int) -> Vector:
-        """The state."""
-        return Vector(ex.state(), size)
-
-    def input(self, size: int) -> InputVector:
-        """The input."""
-        return InputVector(self._input, size)
-
-    def node(self, value: Any) -> ex.Node:
-        """The node of a value."""
-        return self._vector(value).settled()
-
-    def _vector(self, value: Any) -> Vector:
-        """A value as a vector of the cell; the input as if weights had read it."""
-        if isinstance(value, Product):
-            return value.as_vector()
-        if isinstance(value, InputVector):
-            node = self._direct.setdefault(value.size, ex.dense(self._input, 1.0 / value.size))
-            return Vector(node if value.factor == 1.0 else node * value.factor, value.size)
-        if isinstance(value, Vector):
-            return value
-        if isinstance(value, Square):
-            raise InputError("a product of a vector with itself is a gate whose factors share weights.")
-        if isinstance(value, Concatenation):
-            raise InputError("vectors side by side can be read by a Linear alone.")
-        raise InputError(f"a vector of the cell is needed here, not {_kind(value)}.")
-
-    def _plain(self, value: Any) -> Vector:
-        """A value as a vector without gains of its own."""
-        vector = self._vector(value)
-        return Vector(vector.settled(), vector.size)
+        super().__init__(axis)
+        self._products: dict[tuple[int, ...], Product] = {}
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +92,7 @@ class Operations:
         if isinstance(module, _PASSED):
             return args[0]
         if isinstance(module, nn.Linear):
-            return self.linear(args[0], module.weight, module.bias)
+            return self._product(args[0], (id(module),), module.weight, module.bias)
         if isinstance(module, nn.Conv1d | nn.Conv2d):
             return self._filters(args[0], module)
         if isinstance(module, nn.LayerNorm):
@@ -142,11 +102,11 @@ class Operations:
         if isinstance(module, nn.GLU):
             return self.glu(args[0], module.dim)
         if isinstance(module, nn.GELU) and module.approximate == "tanh":
-            return self._activated(args[0], _GELU_TANH)
+            return self.activated(args[0], _GELU_TANH)
         name = type(module).__name__.lower()
         if name in REASONS or next(module.parameters(), None) is not None:
             raise InputError(REASONS.get(name, "it is not an operation of a cell."))
-        return self._activated(args[0], module)
+        return self.activated(args[0], module)
 
     def function(self, target: Any, args: Any, kwargs: Any, shapes: Shapes) -> Any:
         """A call of a function, an operator or a method."""
@@ -164,7 +124,7 @@ class Operations:
             return args[0]
         plain = name.removesuffix("_")
         if plain in _PARAMETRISED or plain in _ACTIVATIONS:
-            return self._activated(args[0], _activation_of(plain, args[1:], kwargs))
+            return self.activated(args[0], _activation_of(plain, args[1:], kwargs))
         handler: Callable[..., Any] | None = getattr(self, name, None) if name in _HANDLED else None
         if handler is None:
             rearranged = "features and positions cannot be rearranged." if name in _REARRANGED else ""
@@ -201,7 +161,9 @@ class Operations:
         if not constant.any():
             return vector
         if constant.numel() == 1:
-            raise InputError(f"the constant {float(constant):g} is added to every feature.")
+            raise InputError(
+                f"the number {float(constant):g} is added to every feature; a cell adds vectors alone."
+            )
         return Vector(with_bias(vector.node, self._features(constant, vector.size)), vector.size)
 
     def sub(self, one: Any, other: Any, alpha: float = 1.0) -> Any:
@@ -260,121 +222,12 @@ class Operations:
         shift = None if vector.shift is None else gain * vector.shift
         return Vector(vector.node, vector.size, gain if vector.gain is None else gain * vector.gain, shift)
 
-    def _features(self, constant: Tensor, size: int) -> Tensor:
-        """A constant that has one number for each feature and is the same elsewhere."""
-        shape = self._shapes[0] if self._shapes else None
-        ndim = len(shape or (1, 1))
-        full = constant.reshape((1,) * (ndim - constant.ndim) + tuple(constant.shape))
-        if full.shape[self.axis] != size or full.numel() != size:
-            raise InputError(
-                f"a constant of shape {tuple(constant.shape)} is not one number for each of {size} features."
-            )
-        return full.flatten().double()
-
-    def _same_shapes(self) -> None:
-        if len({shape for shape in self._shapes if shape is not None}) > 1:
-            raise InputError(f"it combines vectors of different shapes, {list(self._shapes)}.")
-
-    # --- norms ----------------------------------------------------------------------------------------------------
-
-    def layer_norm(
-        self, value: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 0.0
-    ) -> Vector:
-        """LayerNorm over the features."""
-        return self._norm(value, normalized_shape, "layer", weight, bias)
-
-    def rms_norm(
-        self, value: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
-    ) -> Vector:
-        """RMSNorm over the features."""
-        return self._norm(value, normalized_shape, "rms", weight, None)
-
-    def _norm(self, value: Any, shape: Any, kind: str, weight: Any, bias: Any) -> Vector:
-        vector = self._plain(value)
-        last = len(self._shapes[0] or ()) - 1
-        if tuple(shape) != (vector.size,) or self.axis != last:
-            raise InputError(
-                f"it normalises {tuple(shape)}; a cell normalises its {vector.size} features alone."
-            )
-        gain = None if weight is None else weight.detach().double()
-        shift = None if bias is None or not bool(bias.any()) else bias.detach().double()
-        return Vector(ex.norm(vector.node, kind), vector.size, gain, shift)
-
-    def normalize(self, value: Any, p: float = 2.0, dim: int = 1, eps: float = 0.0) -> Vector:
-        """The vector divided by its Euclidean norm."""
-        vector = self._plain(value)
-        self._over_features(dim, True)
-        if p != 2.0:
-            raise InputError("only the Euclidean norm can be read.")
-        return Vector(ex.norm(vector.node) * (1.0 / sqrt(vector.size)), vector.size)
-
-    def pow(self, value: Any, exponent: Any) -> Any:
-        """A square, or the root of a mean square."""
-        if isinstance(value, MeanSquare) and exponent in (0.5, -0.5) and not value.root:
-            return value.rooted() if exponent > 0 else value.rooted().inverted()
-        if isinstance(value, Value) and exponent == 2:
-            return Square(value)
-        raise InputError("powers can be read in norms alone; give an activation instead.")
-
-    def square(self, value: Any) -> Any:
-        """The squares, of a norm that is written out."""
-        return self.pow(value, 2)
-
-    def mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> MeanSquare:
-        """The mean square over features."""
-        if not isinstance(value, Square):
-            raise InputError("means can be read in norms alone, as the mean of squares.")
-        self._over_features(dim, keepdim)
-        return MeanSquare(value.of, 1.0)
-
-    def sum(self, value: Any, dim: Any = None, keepdim: bool = False) -> MeanSquare:
-        """The sum of squares over features."""
-        return self.mean(value, dim, keepdim).times(float(_size(value.of)))
-
-    def norm(
-        self, value: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, ord: Any = None
-    ) -> MeanSquare:
-        """The Euclidean norm over features."""
-        self._over_features(dim, keepdim)
-        if (p if ord is None else ord) not in (2, 2.0, "fro") or not isinstance(value, Value):
-            raise InputError("only the Euclidean norm of a vector can be read.")
-        return MeanSquare(value, float(_size(value))).rooted()
-
-    def sqrt(self, value: Any) -> MeanSquare:
-        """The root mean square."""
-        return self.pow(value, 0.5)  # type: ignore[no-any-return]
-
-    def rsqrt(self, value: Any) -> MeanSquare:
-        """The reciprocal of the root mean square."""
-        return self.pow(value, -0.5)  # type: ignore[no-any-return]
-
-    def clamp(self, value: Any, min: Any = None, max: Any = None) -> Any:
-        """A lower bound of a norm, or a bounded activation."""
-        if isinstance(value, MeanSquare) and max is None:
-            return value
-        low, high = (None if bound is None else float(bound) for bound in (min, max))
-        if low is None or high is None:
-            raise InputError("clamp needs two bounds to be an activation.")
-        return self._activated(value, nn.Hardtanh(low, high))
-
-    def _written_norm(self, value: Any, inverse: MeanSquare) -> Vector:
-        if not (inverse.root and inverse.inverse) or value is not inverse.of:
-            raise InputError("only a vector divided by its own root mean square can be read.")
-        vector = self._plain(value)
-        node = ex.norm(vector.node)
-        return Vector(node if inverse.factor == 1.0 else node * inverse.factor, vector.size)
-
-    def _over_features(self, dim: Any, keepdim: bool) -> None:
-        shape = self._shapes[0] or ()
-        axes = list(dim) if isinstance(dim, list | tuple) else [dim]
-        if None in axes or [int(axis) % len(shape) for axis in axes] != [self.axis] or not keepdim:
-            raise InputError(f"it must be over the features (dim={self.axis}, keepdim=True); got dim={dim}.")
-
     # --- weights --------------------------------------------------------------------------------------------------
 
     def linear(self, value: Any, weight: Tensor, bias: Tensor | None = None) -> Product:
         """A matrix times a vector, or times vectors side by side."""
-        return self._product(value, Weights(weight.detach(), None if bias is None else bias.detach()))
+        key = (weight.data_ptr(), *weight.shape)
+        return self._product(value, key, weight, bias)
 
     def matmul(self, value: Any, matrix: Any) -> Product:
         """A vector times a constant matrix."""
@@ -394,23 +247,24 @@ class Operations:
             )
         if layer.padding_mode not in ("zeros", "circular"):
             raise InputError(f"padding_mode must be 'zeros' or 'circular', not {layer.padding_mode!r}.")
-        bias = None if layer.bias is None else layer.bias.detach()
-        return self._product(value, Weights(layer.weight.detach(), bias, layer.padding_mode))
+        return self._product(value, (id(layer),), layer.weight, layer.bias, layer.padding_mode)
 
-    def _product(self, value: Any, weights: Weights) -> Product:
+    def _product(
+        self, value: Any, key: tuple[int, ...], weight: Tensor, bias: Tensor | None, padding: str = ""
+    ) -> Product:
+        """What weights make of a value; `key` identifies the weights, which a cell uses for one vector."""
         parts = value.parts if isinstance(value, Concatenation) else (value,)
         sources = tuple(part if isinstance(part, InputVector) else self._vector(part) for part in parts)
-        if sum(source.size for source in sources) != weights.values.shape[1]:
-            raise InputError(f"weights {tuple(weights.values.shape)} do not act on the features.")
-        key = (weights.values.data_ptr(), *weights.values.shape)
-        read, product = self._products.setdefault(
-            key, ([id(one) for one in sources], Product(sources, weights))
-        )
-        if read != [id(one) for one in sources]:
+        if sum(source.size for source in sources) != weight.shape[1]:
+            raise InputError(f"weights {tuple(weight.shape)} do not act on the features.")
+        constant = None if bias is None else bias.detach().double()
+        product = Product(sources, Weights(weight.detach().double(), constant, padding))
+        known = self._products.setdefault(key, product)
+        if [id(one) for one in known.sources] != [id(one) for one in sources]:
             raise InputError(
                 "its weights are used for two different vectors in one step; a cell has fresh ones for each."
             )
-        return product
+        return known
 
     def cat(self, tensors: Any, dim: int = 0) -> Concatenation:
         """Vectors side by side."""
@@ -424,7 +278,7 @@ class Operations:
 
     def chunk(self, value: Any, chunks: int, dim: int = 0) -> Parts:
         """Equal parts of the output of weights."""
-        return self.split(value, -(-_size(value) // chunks), dim)
+        return self.split(value, -(-size_of(value) // chunks), dim)
 
     def split(self, value: Any, split_size: Any, dim: int = 0) -> Parts:
         """Parts of the output of weights."""
@@ -440,7 +294,7 @@ class Operations:
         """a ∘ sigmoid(b) of the two halves."""
         halves = self.chunk(value, 2, dim).items
         self._shapes = ()
-        return self.mul(halves[0], self._activated(halves[1], "sigmoid"))  # type: ignore[no-any-return]
+        return self.mul(halves[0], self.activated(halves[1], "sigmoid"))  # type: ignore[no-any-return]
 
     def getitem(self, value: Any, place: Any) -> Any:
         """One part of a split."""
@@ -448,14 +302,10 @@ class Operations:
             return value.items[place]
         raise InputError("parts of a vector can be read with chunk or split alone.")
 
-    def _activated(self, value: Any, phi: Any) -> Vector:
-        vector = self._plain(value)
-        return Vector(ex.activation(vector.node, phi), vector.size)
-
 
 _HANDLED = (
-    "add", "sub", "neg", "mul", "div", "layer_norm", "rms_norm", "normalize", "pow", "square", "mean", "sum", "norm", "sqrt",
-    "rsqrt", "clamp", "linear", "matmul", "cat", "chunk", "split", "glu", "getitem",
+    "add", "sub", "neg", "mul", "div", "layer_norm", "rms_norm", "normalize", "pow", "square", "mean", "sum", "norm",
+    "sqrt", "rsqrt", "clamp", "linear", "matmul", "cat", "chunk", "split", "glu", "getitem",
 )  # fmt: skip
 
 
@@ -473,17 +323,6 @@ def _evaluated(target: Any, args: Any, kwargs: Any) -> Any:
     if isinstance(target, str):
         return getattr(args[0], target)(*args[1:], **kwargs)
     return target(*args, **kwargs)
-
-
-def _size(value: Any) -> int:
-    size = getattr(value, "size", None)
-    if not isinstance(size, int):
-        raise InputError(f"a vector of the cell is needed here, not {_kind(value)}.")
-    return size
-
-
-def _kind(value: Any) -> str:
-    return "a number" if isinstance(value, Number) else type(value).__name__.lower()
 
 
 def _flat(values: Any) -> list[Any]:

@@ -19,7 +19,6 @@ from notsodeep.nets.torch_values import Vector
 from notsodeep.validation import one_of
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in [^\n]+)?\n\s*(?P<code>[^\n]*)')
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
 
 def from_torch(
@@ -28,10 +27,11 @@ def from_torch(
     """Read the cell `forward(z, x)` of a torch module as a model of infinite width.
 
     Weights are described by the mean square of their entries: s is the variance times fan-in for weights that read the
-    state or features, the variance for those that read the input. An input that is added to the state without weights is
-    read as if Gaussian weights of variance 1/size had been applied to it, which keeps its inner products; the tangent
-    kernel then includes these weights. Understood are Linear, Conv1d, Conv2d, LayerNorm, RMSNorm (also written out),
-    activations, sums, products, multiples, chunk and split of a Linear's output, and concatenation before a Linear.
+    state or features, the variance for those that read the input. An input that is added to the state without weights
+    is read as if Gaussian weights of variance 1/size had been applied to it, which keeps its inner products; the
+    tangent kernel then includes these weights. Understood are Linear, Conv1d, Conv2d, LayerNorm, RMSNorm (also written
+    out), activations, sums, products, multiples, chunk and split of a Linear's output, and concatenation before a
+    Linear.
 
     Args:
         module: with `forward(z, x)`, which returns the next state; it is copied and put in evaluation mode.
@@ -44,12 +44,7 @@ def from_torch(
     """
     one_of(readout, ("flatten", "pool"), "readout")
     graph, shape = _traced(module, z_example, x_example)
-    images = any(
-        node.op == "call_module"
-        and isinstance(graph.get_submodule(str(node.target)), _CONVOLUTIONS)
-        or getattr(node.target, "__name__", "") in ("conv1d", "conv2d")
-        for node in graph.graph.nodes
-    )
+    images = any(isinstance(part, nn.Conv1d | nn.Conv2d) for part in graph.modules())
     reader = _Reader(graph, 1 if images else len(shape) - 1)
     step = reader.read()
     if images:
@@ -96,11 +91,11 @@ def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]
     try:
         graph = fx.GraphModule(cell, _Tracer().trace(cell))
         with torch.no_grad():
-            ShapeProp(graph).propagate(z, x)  # type: ignore[no-untyped-call]
+            ShapeProp(graph).propagate(z, x)
     except Exception as error:
         raise InputError(
-            f"from_torch cannot follow the forward of {type(module).__name__}: {error}. Branches and loops that depend on "
-            "values of tensors cannot be read."
+            f"from_torch cannot follow the forward of {type(module).__name__}: {error}. Branches and loops that depend "
+            "on values of tensors cannot be read."
         ) from error
     return graph, z.shape
 
@@ -129,7 +124,10 @@ class _Reader:
         values: dict[fx.Node, Any] = {}
         for node in self.graph.graph.nodes:
             if node.op == "output":
-                return self._checked(node, lambda node=node: self.operations.node(values[node.args[0]]))
+                step: ex.Node = self._checked(
+                    node, lambda node=node: self.operations.node(values[node.args[0]])
+                )
+                return step
             values[node] = self._checked(node, lambda node=node: self._value(node, values))
         raise InputError("from_torch: the module has no output.")
 
@@ -176,8 +174,8 @@ def _cut(text: str) -> str:
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:
-    meta = node.meta.get("tensor_meta")
-    return tuple(meta.shape) if isinstance(getattr(meta, "shape", None), torch.Size) else None
+    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
+    return tuple(shape) if isinstance(shape, torch.Size) else None
 
 
 def _attribute(module: nn.Module, path: str) -> Any:

@@ -7,6 +7,7 @@ used: the outputs of one matrix may be split into several vectors, and a vector 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from math import prod, sqrt
 
 import torch
@@ -74,7 +75,7 @@ class Parts:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Weights (out, in, taps of each axis), a bias, and the padding of filters ("" for matrices)."""
+    """Weights (out, in, taps of each axis) and a bias in float64, and the padding of filters ("" for matrices)."""
 
     values: Tensor
     bias: Tensor | None
@@ -109,9 +110,8 @@ class Product:
     def split(self, sizes: list[int]) -> Parts:
         """Parts of the outputs, each with the weights of its rows."""
         self._claim(f"split into {sizes}")
-        ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
-        pairs = zip(ends[:-1], ends[1:], strict=True)
-        return Parts(tuple(Product(self.sources, self.weights.rows(*pair)) for pair in pairs))
+        ends = accumulate(sizes, initial=0)
+        return Parts(tuple(Product(self.sources, self.weights.rows(*pair)) for pair in pairwise(ends)))
 
     def times(self, gain: Tensor) -> Product:
         """The outputs multiplied by gains."""
@@ -128,17 +128,13 @@ class Product:
         self._claim("whole")
         if self.vector is None:
             weights, begin, nodes = self.weights, 0, []
-            constant = torch.zeros(self.size) if weights.bias is None else weights.bias.double()
+            constant = torch.zeros(self.size) if weights.bias is None else weights.bias
             for source in self.sources:
                 values = weights.values[:, begin : begin + source.size]
                 begin += source.size
                 nodes.append(_weighted(source, values, weights.padding))
                 if isinstance(source, Vector) and source.shift is not None:
-                    constant = (
-                        constant + values.flatten(2).sum(dim=2) @ source.shift
-                        if values.ndim > 2
-                        else (constant + values @ source.shift)
-                    )
+                    constant = constant + values @ source.shift
             total = nodes[0] if len(nodes) == 1 else ex.Sum(tuple(nodes))
             self.vector = Vector(with_bias(total, constant), self.size)
         return self.vector
@@ -199,7 +195,7 @@ def with_bias(node: ex.Node, constant: Tensor) -> ex.Node:
 
 def mean_square(values: Tensor) -> float:
     """The mean of the squared entries."""
-    return float(values.detach().double().square().mean())
+    return float(values.double().square().mean())
 
 
 __all__ = [
