@@ -6,8 +6,9 @@ moments, the sums over all weights of products of derivatives, follow the same r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -33,10 +34,12 @@ class SampleTerms:
     Attributes:
         combinations: the coefficients (stack, rows) of each vector.
         variances: variances (stack, rows) of the Gaussian vectors that activations read.
+        roots: root mean squares (stack, rows) of the vectors that norms divide by.
     """
 
     combinations: dict[Vector, Combination] = field(default_factory=dict)
     variances: dict[Vector, Array] = field(default_factory=dict)
+    roots: dict[Vector, Array] = field(default_factory=dict)
     _moments: dict[tuple[Activation, Vector, int], Array] = field(default_factory=dict)
 
     def mean(self, factor: Factor, step: int, order: int) -> Array:
@@ -106,6 +109,11 @@ def _plus(one: Array | None, two: Array | None) -> Array | None:
     return one + two
 
 
+def _terms(item: Vector | Atom, combinations: Mapping[Vector, Combination]) -> Combination:
+    """The combination of a vector; of an atom the atom itself."""
+    return {item: np.ones((1, 1))} if len(item) == 3 else combinations[item]
+
+
 class Moments:
     """Second moments of all pairs of two sets of samples; each is computed when it is first needed.
 
@@ -117,7 +125,11 @@ class Moments:
         gram: inner products of the inputs.
         dual: F and F'.
         unknown: second moments of nodes with themselves that are given rather than computed, at an equilibrium.
-        tangents: tangent moments that are given, for the same nodes.
+        known: second moments of pairs of atoms that are given.
+
+    Attributes:
+        tangents: tangent moments of nodes with themselves that are given rather than computed.
+        derivatives: how derivatives combine, left and right, where that is not how the vectors do.
     """
 
     def __init__(
@@ -129,13 +141,14 @@ class Moments:
         gram: Array,
         dual: DualOf,
         unknown: Mapping[int, Array] | None = None,
-        tangents: Mapping[int, Array] | None = None,
+        known: Mapping[tuple[Atom, Atom], Array] | None = None,
     ) -> None:
         self.cell, self.layout, self.left, self.right, self.gram = cell, layout, left, right, gram
         self._dual = dual
         self.unknown = dict(unknown or {})
-        self.tangents = dict(tangents or {})
-        self._known: dict[tuple[Atom, Atom], Jet] = {}
+        self.tangents: dict[int, Array] = {}
+        self.derivatives = left.combinations, right.combinations
+        self._known = {pair: Jet(value) for pair, value in (known or {}).items()}
         self._tangents: dict[tuple[Atom, Atom], Array] = {}
         self._duals: dict[tuple[Activation, Vector, Vector], tuple[Jet, Array]] = {}
 
@@ -160,6 +173,11 @@ class Moments:
                 if jet is not None:
                     total = total + jet.times(own[:, :, None] * others[:, None, :])
         return total
+
+    def recomputed(self, atoms: Iterable[Atom]) -> dict[tuple[Atom, Atom], Array]:
+        """Return the second moments of all pairs of these atoms, computed again where they were given."""
+        pairs = [(a, b) for a, b in product(atoms, repeat=2) if self._are_correlated(a, b)]
+        return {(a, b): self._compute(a, b).value for a, b in pairs}
 
     def _atoms(self, a: Atom, b: Atom) -> Jet | None:
         """The second moment of two atoms; None if it is zero."""
@@ -254,16 +272,12 @@ class Moments:
     def _vector(self, one: Vector | Atom, two: Vector | Atom) -> Jet:
         """The covariance of an atom with a vector."""
         total = Jet(np.zeros(self.gram.shape))
-        for a, own in self._terms(one, self.left).items():
-            for b, others in self._terms(two, self.right).items():
+        for a, own in _terms(one, self.left.combinations).items():
+            for b, others in _terms(two, self.right.combinations).items():
                 jet = self._atoms(a, b)
                 if jet is not None:
                     total = total + jet.times(own[:, :, None] * others[:, None, :])
         return total
-
-    @staticmethod
-    def _terms(item: Vector | Atom, side: SampleTerms) -> Combination:
-        return {item: np.ones((1, 1))} if len(item) == 3 else side.combinations[item]
 
     # --- tangent moments ----------------------------------------------------------------------------------------------
 
@@ -280,10 +294,8 @@ class Moments:
     def expanded_tangent(self, one: Vector | Atom, other: Vector | Atom) -> Array:
         """Return the tangent moment as the sum over pairs of atoms."""
         total = np.zeros(self.gram.shape)
-        if len(one) == 2 and isinstance(self.cell.nodes[one[0]], Input):
-            return total
-        for a, own in self._terms(one, self.left).items():
-            for b, others in self._terms(other, self.right).items():
+        for a, own in _terms(one, self.derivatives[0]).items():
+            for b, others in _terms(other, self.derivatives[1]).items():
                 if self._are_correlated(a, b):
                     if (a, b) not in self._tangents:
                         self._tangents[a, b] = self._compute_tangent(a, b)
@@ -291,6 +303,8 @@ class Moments:
         return total
 
     def _compute_tangent(self, a: Atom, b: Atom) -> Array:
+        if a[0] == b[0] == "noise":
+            return np.ones(self.gram.shape)
         if a[0] == b[0] == "bias":
             return np.full(self.gram.shape, self.cell.nodes[a[1]].variance)  # type: ignore[attr-defined]
         if a[0] == b[0] == "field":

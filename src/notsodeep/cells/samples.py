@@ -8,7 +8,7 @@ import numpy as np
 
 from notsodeep.cells.expressions import Activated, Bias, Gate, Input, Norm, Scaled, State, Sum, Weighted
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.moments import Combination, DualOf, Moments, SampleTerms, Vector
+from notsodeep.cells.moments import Atom, Combination, DualOf, Moments, SampleTerms, Vector
 from notsodeep.cells.structure import Cell
 from notsodeep.duals.dual import Dual
 from notsodeep.duals.sides import Side
@@ -17,6 +17,8 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.validation import Array
 
+# Second moments of pairs of atoms.
+Known = dict[tuple[Atom, Atom], Array]
 # Relative change at which the iteration over coefficients and variances ends, and the number of steps it may take.
 SETTLED, MAX_STEPS = 4e-15, 20_000
 # Largest second moment of a state that counts as finite, relative to that of the input.
@@ -35,17 +37,18 @@ def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[Sam
     return terms, moments
 
 
-def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, dict[int, Array]]:
-    """Return what is known of samples at the equilibrium, and the second moments of the nodes that the state enters.
+def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, Moments]:
+    """Return what is known of samples one by one at the equilibrium, and their second moments.
 
     The cell is applied to the state as a network would apply it, but with fields that are at rest: then every norm does
     what it does at the equilibrium, and the iteration settles wherever that is stable.
     """
     if layout.kind == "own" and not layout.positions and len(gram) > MANY:
-        state, unknown = _interpolated(cell, layout, gram)
+        state, known = _interpolated(cell, layout, gram)
     else:
-        state, unknown = {}, {}
-    return _iterate(cell, layout, gram, state, unknown)
+        state, known = {}, {}
+    terms, moments, _ = _iterate(cell, layout, gram, state, known)
+    return terms, moments
 
 
 def cut_nodes(cell: Cell) -> list[int]:
@@ -56,32 +59,31 @@ def cut_nodes(cell: Cell) -> list[int]:
 
 
 def _iterate(
-    cell: Cell, layout: Layout, gram: Array, state: Combination, unknown: dict[int, Array]
-) -> tuple[SampleTerms, dict[int, Array]]:
-    cuts = cut_nodes(cell)
-    unknown = {cut: unknown.get(cut, np.zeros(gram.shape)) for cut in cuts}
+    cell: Cell, layout: Layout, gram: Array, state: Combination, known: Known
+) -> tuple[SampleTerms, Moments, Known]:
+    """Apply the cell until the coefficients of the state, and the second moments of its atoms (`known`), settle."""
     largest, before = np.inf, np.inf
     limit = UNBOUNDED * (1.0 + float(np.abs(gram).max(initial=0.0)))
     for step in range(MAX_STEPS):
         terms = SampleTerms()
-        moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout), unknown)
+        moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout), known=known)
         own: Callable[[Vector], Array] = lambda vector, moments=moments: layout.diagonal(  # type: ignore[misc]
-            moments.expanded(vector, vector).value
+            moments.of(vector, vector).value
         )
         fresh = walk(cell, terms, 0, state, own)
-        updated = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in cuts}
+        updated = moments.recomputed(fresh)
         before, largest = largest, max(
             [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
-            + [_change(updated[cut], unknown[cut]) for cut in cuts]
+            + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
             + [0.0]
         )
-        state, unknown = fresh, updated
-        size = max([float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *unknown.values())] + [0.0])
+        state, known = fresh, updated
+        size = max([float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0])
         if not np.isfinite(largest) or size > limit:
             break
-        # The loop starts with empty states: the first steps may change nothing.
+        # The loop starts with an empty state: the first steps may change nothing.
         if step > len(cell.nodes) and (largest <= SETTLED or (largest <= 1e-13 and largest >= 0.5 * before)):
-            return terms, unknown
+            return terms, moments, known
     raise ConvergenceError(
         f"The second moments of the state of {cell.shown(cell.last)} do not settle: after {step + 1} steps the last "
         f"change was {largest:.2g}.",
@@ -95,7 +97,7 @@ def _change(new: Array, old: Array | float) -> float:
     return float(np.max(np.abs(new - old) / np.where(scale > 0.0, scale, 1.0), initial=0.0))
 
 
-def _interpolated(cell: Cell, layout: Layout, gram: Array) -> tuple[Combination, dict[int, Array]]:
+def _interpolated(cell: Cell, layout: Layout, gram: Array) -> tuple[Combination, Known]:
     """A first guess for samples that differ in norm only: the solution at Chebyshev points, interpolated."""
     squares = gram.reshape(-1)
     low, high = float(squares.min()), float(squares.max())
@@ -103,18 +105,18 @@ def _interpolated(cell: Cell, layout: Layout, gram: Array) -> tuple[Combination,
         nodes = np.full(1, low)
     else:
         nodes = 0.5 * (low + high) - 0.5 * (high - low) * np.cos((np.arange(NODES) + 0.5) * np.pi / NODES)
-    terms, unknown = _iterate(cell, layout, nodes.reshape(-1, 1, 1), {}, {})
+    terms, _, known = _iterate(cell, layout, nodes.reshape(-1, 1, 1), {}, {})
     state = terms.combinations[cell.last, 0]
 
     def spread(values: Array) -> Array:
-        flat = values.reshape(-1)
+        flat = np.broadcast_to(values.reshape(-1), len(nodes))
         if len(nodes) == 1:
             return np.full(len(squares), flat[0])
         polynomial = np.polynomial.Chebyshev.fit(nodes, flat, NODES - 1, domain=[low, high])
         return np.asarray(polynomial(squares))
 
     guess = {atom: spread(values)[:, None] for atom, values in state.items()}
-    return guess, {cut: spread(values)[:, None, None] for cut, values in unknown.items()}
+    return guess, {pair: spread(values)[:, None, None] for pair, values in known.items()}
 
 
 def walk(
@@ -143,6 +145,7 @@ def walk(
             combination = {("field", number, step): np.ones((1, 1))}
         elif isinstance(node, Norm):
             root = np.sqrt(np.maximum(own((cell.number(node.node), step)), 0.0))
+            terms.roots[vector] = root
             over = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0.0)
             combination = {atom: values * over for atom, values in parents[0].items()}
         elif isinstance(node, Scaled):

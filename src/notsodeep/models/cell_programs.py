@@ -11,6 +11,7 @@ import numpy as np
 
 from notsodeep.cells.layouts import Layout
 from notsodeep.cells.moments import Jet, Moments, SampleTerms, Vector
+from notsodeep.cells.rates import check_growth
 from notsodeep.cells.samples import cut_nodes, equilibrium_terms, loop_terms, settle_exceptions
 from notsodeep.cells.structure import Cell
 from notsodeep.duals.dual import Dual, DualEvidence
@@ -94,7 +95,10 @@ class CellProgram:
         if self.steps is not None:
             terms, unknown = loop_terms(self.cell, own, gram, self.steps)[0], {}
         else:
-            terms, unknown = equilibrium_terms(self.cell, own, gram)
+            terms, moments = equilibrium_terms(self.cell, own, gram)
+            unknown = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in self.cuts}
+            if self.tangent:
+                check_growth(self.cell, own, terms, moments)
         if graph:
             return terms.arranged((1, len(values)), np.ascontiguousarray), unknown
         count, number = max(prod(self.positions), 1), len(values)
