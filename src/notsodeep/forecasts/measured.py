@@ -20,10 +20,14 @@ from notsodeep.validation import Array
 COTANGENTS, BATCH = 2, 1 << 17
 
 
-def measure_network(net: EquilibriumNet | CellNet, X: Any, max_steps: int, initial: Forecast | None) -> Forecast:
+def measure_network(
+    net: EquilibriumNet | CellNet, X: Any, max_steps: int, initial: Forecast | None
+) -> Forecast:
     """Residuals, eigenvalues and gradients of a network on the samples X, beside the forecast of its model."""
     if net.coupled_samples:
-        raise InputError("Forecasts of the network of a graph are not available: forecast its model, a GraphDEQ.")
+        raise InputError(
+            "Forecasts of the network of a graph are not available: forecast its model, a GraphDEQ."
+        )
     x = torch.as_tensor(net.spec.check_samples(X), dtype=net.readout.dtype, device=net.readout.device)
     start = net.readout.new_zeros(len(x), net.layer_size)
     return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
