@@ -86,7 +86,7 @@ def test_implicit_gradient_is_that_of_the_unrolled_iteration(name: str) -> None:
     inputs = [*net.parameters(), X]
     implicit = torch.autograd.grad(loss(net(X)), inputs)
     explicit = torch.autograd.grad(loss(unrolled(net, X)), inputs)
-    assert net.last_adjoint is not None and net.last_adjoint.converged
+    assert net.last_adjoint.converged
     for one, two in zip(implicit, explicit, strict=True):
         assert_close(as_array(one), as_array(two), Oracle.QUADRATURE)
 
@@ -108,6 +108,18 @@ def test_implicit_gradient_is_a_finite_difference(name: str) -> None:
                 weight.sub_(sign * size * direction)
     expected = sum(float((g * d).sum()) for g, d in zip(gradient, directions, strict=True))
     assert_close((values[0] - values[1]) / (2.0 * size), expected, Oracle.FINITE_DIFFERENCE)
+
+
+def test_gradients_belong_to_the_weights_of_the_forward_pass() -> None:
+    net, X = build(Equilibrium(residual_cell())), rows()
+    other = {name: (1.1 * values).detach().requires_grad_() for name, values in net.named_parameters()}
+    found = torch.autograd.grad(loss(torch.func.functional_call(net, other, (X,))), list(other.values()))
+    with torch.no_grad():
+        for name, values in net.named_parameters():
+            values.copy_(other[name])
+    expected = torch.autograd.grad(loss(net(X)), list(net.parameters()))
+    for one, two in zip(found, expected, strict=True):
+        assert_close(as_array(one), as_array(two), Oracle.QUADRATURE)
 
 
 def test_second_derivatives_are_refused() -> None:
@@ -141,7 +153,8 @@ def test_a_convdeq_as_an_expression_is_the_convdeqnet_of_the_same_seed(readout: 
 
 
 def _same_network(net: Any, named: Any, X: Tensor) -> None:
-    assert type(net) is CellNet and type(named) in (DEQNet, ConvDEQNet)
+    assert type(net) is CellNet
+    assert type(named) in (DEQNet, ConvDEQNet)
     assert_close(as_array(net(X)), as_array(named(X)), Oracle.QUADRATURE)
     for one, two in zip(net.parameters(), named.parameters(), strict=True):
         assert torch.equal(one, two)
@@ -184,14 +197,11 @@ def graph_cell() -> cells.expressions.Node:
 def test_tangent_kernel_is_the_product_of_jacobians(model: Any, shape: tuple[int, ...], scaling: str) -> None:
     net = network(model, shape, 8, OUTPUTS, dtype=torch.float64, scaling=scaling, solver=TIGHT)
     X = gaussian_rows(4, int(np.prod(shape)), seed=4).reshape(4, *shape)
-    outputs, weights = net(X), dict(net.named_parameters())
-    gradients = [
-        torch.cat([
-            (part / net.factors[name]).flatten()
-            for name, part in zip(weights, torch.autograd.grad(value, list(weights.values()), retain_graph=True))
-        ])
-        for value in outputs.flatten()
-    ]  # fmt: skip
+    factors = [net.factors[name] for name, _ in net.named_parameters()]
+    gradients = []
+    for value in net(X).flatten():
+        parts = torch.autograd.grad(value, list(net.parameters()), retain_graph=True)
+        gradients.append(torch.cat([(p / f).flatten() for p, f in zip(parts, factors, strict=True)]))
     jacobian = torch.stack(gradients).reshape(4, OUTPUTS, -1)
     found = empirical_kernels(net, X)
     expected = torch.einsum("iop,jop->ij", jacobian, jacobian) / OUTPUTS
@@ -209,7 +219,7 @@ def test_hidden_weights_count_in_the_tangent_kernel_of_a_readout_network() -> No
 
 def test_coordinates_are_of_order_one_and_normalised() -> None:
     net = build(Equilibrium(residual_cell()))
-    z = net.states(rows())
+    z = net.states(rows()).detach()
     assert_close(as_array(z.square().mean(dim=1)), np.ones(4), Oracle.IDENTITY)
     assert float(z.mean(dim=1).abs().max()) < 1e-12
     assert_close(as_array(z), as_array(net.cell(z, rows())), Oracle.QUADRATURE)
@@ -243,7 +253,7 @@ def test_no_equilibrium_raises_with_a_remedy() -> None:
         net(X)
     net.on_failure = "ignore"
     net(X)
-    assert net.last_solve is not None and not net.last_solve.converged
+    assert not net.last_solve.converged
 
 
 def test_one_builder_makes_the_networks_of_all_models() -> None:
@@ -260,7 +270,9 @@ def test_one_builder_makes_the_networks_of_all_models() -> None:
     for model, shape, kind in kinds:
         net = network(model, shape, 6, 3, seed=1)
         X = torch.randn(4, *(shape if isinstance(shape, tuple) else (shape,)))
-        assert type(net) is kind and net.spec is model and net(X).shape == (4, 3)
+        assert type(net) is kind
+        assert net.spec is model
+        assert net(X).shape == (4, 3)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +304,8 @@ def test_training_lowers_the_loss_and_forecast_and_distill_take_the_network() ->
     history = fit(net, (X, y), epochs=4, batch_size=20, seed=0)
     assert history.rows[-1].loss < 0.7 * history.rows[0].loss
     measured = forecast(net, X[:5])
-    assert measured.source == "measured" and measured.rate.max() < 1.0
+    assert measured.source == "measured"
+    assert measured.rate.max() < 1.0
     small = distill(net, X, epochs=0)
     agree = small.network(X).argmax(1) == net(X).argmax(1)
     assert float(agree.float().mean()) > 0.9

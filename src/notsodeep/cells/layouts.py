@@ -37,8 +37,7 @@ class Layout:
             return np.asarray(one @ two.mT)
         if self.kind == "paired":
             one, two = (
-                np.moveaxis(part.reshape(*part.shape[:2], -1), 1, 2).reshape(-1, part.shape[1])
-                for part in (left, right)
+                np.moveaxis(part.reshape(*part.shape[:2], -1), 1, 2).reshape(-1, part.shape[1]) for part in (left, right)
             )
             return np.asarray(one @ two.T)[None]
         return np.asarray(left @ right.T)[None]
@@ -72,9 +71,7 @@ class Layout:
 def _shift_sum(field: Array, axes: tuple[int, ...], radius: int, circular: bool) -> Array:
     """The sum over shifts by -radius … radius, the same along all of these axes."""
     if circular:
-        return np.asarray(
-            sum(np.roll(field, (shift,) * len(axes), axes) for shift in range(-radius, radius + 1))
-        )
+        return np.asarray(sum(np.roll(field, (shift,) * len(axes), axes) for shift in range(-radius, radius + 1)))
     total, length = field.copy(), field.shape[axes[0]]
     for shift, sign in product(range(1, min(radius, length - 1) + 1), (1, -1)):
         to, seen = [slice(None)] * field.ndim, [slice(None)] * field.ndim

@@ -50,9 +50,7 @@ class Perturbations:
         columns = []
         base = self._mapped(scale, [np.zeros(self.moments.gram.shape)] * len(self.cuts))
         for place in range(len(self.cuts)):
-            given = [
-                np.full(self.moments.gram.shape, float(place == other)) for other in range(len(self.cuts))
-            ]
+            given = [np.full(self.moments.gram.shape, float(place == other)) for other in range(len(self.cuts))]
             mapped = self._mapped(scale, given)
             columns.append([one - two for one, two in zip(mapped, base, strict=True)])
         return np.array(columns).transpose(2, 3, 4, 1, 0)[:, :, 0]
@@ -118,25 +116,18 @@ class Perturbations:
         given, quiet = zeros, self._mapped(one, zeros)
         free = {_NOISE: 1.0 / (1.0 - self.skip)}
         for _ in range(20_000):
-            fresh = [a - b for a, b in zip(self._mapped(one, given, free), quiet, strict=True)]
-            change = max(
-                (float(np.abs(a - b)[stable].max(initial=0.0)) for a, b in zip(fresh, given, strict=True)),
-                default=0,
-            )
+            fresh = [
+                a - b for a, b in zip(self._mapped(one, given, free), quiet, strict=True)
+            ]
+            change = max((float(np.abs(a - b)[stable].max(initial=0.0)) for a, b in zip(fresh, given, strict=True)), default=0)
             given = fresh
-            if change <= 1e-12 * max(
-                (float(np.abs(part)[stable].max(initial=1.0)) for part in fresh), default=1.0
-            ):
+            if change <= 1e-12 * max((float(np.abs(part)[stable].max(initial=1.0)) for part in fresh), default=1.0):
                 break
         total = self._mapped(one, given, free, [_WHOLE])[0] - self._mapped(one, zeros, {}, [_WHOLE])[0]
         return np.where(stable, self.layout.diagonal(total), np.inf)
 
     def _mapped(
-        self,
-        scale: Array,
-        given: list[Array],
-        free: Combination | None = None,
-        nodes: list[int] | None = None,
+        self, scale: Array, given: list[Array], free: Combination | None = None, nodes: list[int] | None = None
     ) -> list[Array]:
         """Tangent moments of the cut nodes one step later; `free` is added to the state."""
         over = 1.0 / (scale - self.skip)
@@ -165,9 +156,7 @@ class _Recorded:
     """Squares of the root mean squares that norms divided by at the equilibrium."""
 
     def __init__(self, cell: Cell, terms: SampleTerms) -> None:
-        self.squares = {
-            cell.number(cell.nodes[vector[0]].parents[0]): root**2 for vector, root in terms.roots.items()
-        }
+        self.squares = {cell.number(cell.nodes[vector[0]].parents[0]): root**2 for vector, root in terms.roots.items()}
 
     def __call__(self, vector: Vector) -> Array:
         """The square of the divisor of a norm of this vector; one where there is none."""

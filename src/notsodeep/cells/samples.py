@@ -33,9 +33,7 @@ def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[Sam
     moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout))
     state: Combination = {}
     for step in range(steps):
-        state = walk(
-            cell, terms, step, state, lambda vector: layout.diagonal(moments.of(vector, vector).value)
-        )
+        state = walk(cell, terms, step, state, lambda vector: layout.diagonal(moments.of(vector, vector).value))
     return terms, moments
 
 
@@ -55,11 +53,7 @@ def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTe
 
 def cut_nodes(cell: Cell) -> list[int]:
     """List the nodes that contain the state itself and are read by weights or activations."""
-    read = [
-        cell.number(node.parents[0])
-        for node in cell.nodes
-        if isinstance(node, Weighted) and not isinstance(node, Bias)
-    ]
+    read = [cell.number(node.parents[0]) for node in cell.nodes if isinstance(node, Weighted) and not isinstance(node, Bias)]
     read += [factor.argument for factors in cell.factors.values() for factor in factors]
     return [number for number in dict.fromkeys(read) if cell.reads_state[number]]
 
@@ -78,18 +72,13 @@ def _iterate(
         )
         fresh = walk(cell, terms, 0, state, own)
         updated = moments.recomputed(fresh)
-        before, largest = (
-            largest,
-            max(
-                [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
-                + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
-                + [0.0]
-            ),
+        before, largest = largest, max(
+            [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
+            + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
+            + [0.0]
         )
         state, known = fresh, updated
-        size = max(
-            [float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0]
-        )
+        size = max([float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0])
         if not np.isfinite(largest) or size > limit:
             break
         # The loop starts with an empty state: the first steps may change nothing.

@@ -100,9 +100,7 @@ class Cell:
     @property
     def activations(self) -> tuple[Activation, ...]:
         """Every activation once, without the identity."""
-        found = [
-            factor.phi for factors in self.factors.values() for factor in factors if not factor.is_linear
-        ]
+        found = [factor.phi for factors in self.factors.values() for factor in factors if not factor.is_linear]
         return tuple(dict.fromkeys(found))
 
     @property
@@ -151,9 +149,7 @@ class Cell:
             if isinstance(node, Input):
                 terms.append({("input", number)})
                 continue
-            if not isinstance(node, Dense | Conv | Graph) and any(
-                kind == "input" for p in parts for kind, _ in p
-            ):
+            if not isinstance(node, Dense | Conv | Graph) and any(kind == "input" for p in parts for kind, _ in p):
                 raise InputError(
                     f"The input must be read by weights first: cells.dense(x, s) instead of x in {self.shown(number)}."
                 )
@@ -232,6 +228,8 @@ class Cell:
                 "expectations of products of two different activations are not available."
             )
         return pairs
+
+
 
 
 __all__ = ["Cell", "Factor", "Kind"]

@@ -151,12 +151,7 @@ class CellProgram:
         count = prod(self.positions) if self.layout.kind == "paired" else 1
         parts = [slice(part.start * count, part.stop * count) for part in (rows, columns)]
         tile = _Tile(
-            parts[0],
-            parts[1],
-            diagonal,
-            self.solved[0][0].part(parts[0]),
-            self.solved[1][0].part(parts[1]),
-            gram,
+            parts[0], parts[1], diagonal, self.solved[0][0].part(parts[0]), self.solved[1][0].part(parts[1]), gram
         )
         moments, tangents, info = self._solve(tile)
         kernels = {Kernel.CK: self._read(moments.expanded(self.last, self.last).value, diagonal)}
@@ -228,10 +223,7 @@ class CellProgram:
         """√(q q') of the cut nodes."""
         bounds = {}
         for cut in self.cuts:
-            left, right = (
-                self._cut_variances(0, cut)[:, tile.rows],
-                self._cut_variances(1, cut)[:, tile.columns],
-            )
+            left, right = self._cut_variances(0, cut)[:, tile.rows], self._cut_variances(1, cut)[:, tile.columns]
             bounds[cut] = np.sqrt(np.maximum(left[:, :, None] * right[:, None, :], 0.0))
         return bounds
 
@@ -335,9 +327,7 @@ class CellProgram:
             moments.tangents = tangents
             fresh = {cut: moments.expanded_tangent((cut, 0), (cut, 0)) for cut in self.cuts}
             size = max(float(np.abs(part).max()) for part in fresh.values())
-            largest = max(float(np.abs(fresh[cut] - tangents[cut]).max()) for cut in self.cuts) / max(
-                size, 1e-300
-            )
+            largest = max(float(np.abs(fresh[cut] - tangents[cut]).max()) for cut in self.cuts) / max(size, 1e-300)
             tangents = fresh
             if largest <= SETTLED or (largest < 1e-12 and largest >= 0.5 * before):
                 moments.forget_tangents()

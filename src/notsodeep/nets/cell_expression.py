@@ -13,7 +13,6 @@ from notsodeep.cells.expressions import (
     Activated,
     Bias,
     Conv,
-    Dense,
     Gate,
     Graph,
     Input,
@@ -54,6 +53,10 @@ class Use(NamedTuple):
     number: int
     signal: Tensor
     product: Tensor
+
+
+# Weights of all nodes as they are stored; None for the present ones.
+Stored = Sequence[Tensor] | None
 
 
 class ExpressionNet(Net):
@@ -163,22 +166,31 @@ class ExpressionNet(Net):
                 self.register_buffer(f"graph{number}", matrix, persistent=False)
         return size
 
-    def _compute(self, values: dict[int, Tensor], moving: bool, uses: list[Use] | None) -> None:
-        """Add the values of all nodes that depend on the state (`moving`), or of all others, in their order."""
-        for number, node in enumerate(self.nodes):
-            if number not in values and self._reads_state[number] is moving:
-                parts = [values[parent] for parent in self._parents[number]]
-                values[number] = self._value(number, node, parts, uses)
+    def stored_weights(self) -> tuple[Tensor, ...]:
+        """The weights of all nodes as they are stored."""
+        return tuple(getattr(self, weights.name) for weights in self._weights.values())
 
-    def _value(self, number: int, node: Node, parts: list[Tensor], uses: list[Use] | None) -> Tensor:
-        """The value of one node from those that it is made from."""
-        if isinstance(node, Bias):
-            return parts[0] + self._product(number, parts[0], uses)
-        if isinstance(node, Graph):
-            propagation: Tensor = getattr(self, f"graph{number}")
-            return propagation @ self._product(number, parts[0], uses)
-        if isinstance(node, Dense | Conv):
-            return self._product(number, parts[0], uses)
+    def _compute(
+        self, values: dict[int, Tensor], moving: bool, stored: Stored, uses: list[Use] | None
+    ) -> None:
+        """Add the values of all nodes that depend on the state (`moving`), or of all others, in their order."""
+        weights = dict(zip(self._weights, self.stored_weights() if stored is None else stored, strict=True))
+        for number, node in enumerate(self.nodes):
+            if number in values or self._reads_state[number] is not moving:
+                continue
+            parts = [values[parent] for parent in self._parents[number]]
+            if not isinstance(node, Weighted):
+                values[number] = self._value(number, node, parts)
+                continue
+            product = self._product(number, parts[0], weights[number])
+            if uses is not None:
+                # Buffers, of a network whose readout alone is trained, have no gradient: what they make has.
+                product = product if product.requires_grad else product.detach().clone().requires_grad_()
+                uses.append(Use(number, parts[0].detach(), product))
+            values[number] = parts[0] + product if isinstance(node, Bias) else self._spread(number, product)
+
+    def _value(self, number: int, node: Node, parts: list[Tensor]) -> Tensor:
+        """The value of a node without weights from those that it is made from."""
         if isinstance(node, Activated):
             return self._activations[number](parts[0])
         if isinstance(node, Norm):
@@ -191,19 +203,21 @@ class ExpressionNet(Net):
             return parts[0] * parts[1]
         raise InputError(f"A network has no operation for {node}; pool and flatten are outermost nodes.")
 
-    def _product(self, number: int, signal: Tensor, uses: list[Use] | None) -> Tensor:
-        """What the weights of a node make of a signal, and its record."""
+    def _product(self, number: int, signal: Tensor, weights: Tensor) -> Tensor:
+        """What the stored weights of a node make of a signal."""
         name, connection, rate = self._weights[number]
-        scale, weights = self.factors[name] * sqrt(rate), getattr(self, name)
+        scale = self.factors[name] * sqrt(rate)
         if isinstance(self.nodes[number], Bias):
-            product = connection.spread(scale * weights).expand(len(signal), -1)
-        else:
-            product = connection.image(weights, scale * signal)
-        if uses is not None:
-            # Buffers, of a network whose readout alone is trained, have no gradient: what they make has.
-            product = product if product.requires_grad else product.detach().clone().requires_grad_()
-            uses.append(Use(number, signal.detach(), product))
-        return product
+            return connection.spread(scale * weights).expand(len(signal), -1)
+        return connection.image(weights, scale * signal)
+
+    def _spread(self, number: int, product: Tensor) -> Tensor:
+        """What a graph makes of the products of its nodes; of any other node the product itself."""
+        if self.graph_size is None or not isinstance(self.nodes[number], Graph):
+            return product
+        graphs = product.reshape(-1, self.graph_size, self.units)
+        spread: Tensor = getattr(self, f"graph{number}") @ graphs
+        return spread.reshape(-1, self.units)
 
     def _normalised(self, value: Tensor, kind: str) -> Tensor:
         """RMSNorm or LayerNorm over the units (of images, at each position), without weights; zero stays zero."""
@@ -216,16 +230,16 @@ class ExpressionNet(Net):
     def _drive(self, rows: Tensor, uses: list[Use] | None = None) -> Tensor:
         """All values that do not depend on the state and that a step needs, side by side, (rows, …)."""
         values = {number: rows for number, node in enumerate(self.nodes) if isinstance(node, Input)}
-        self._compute(values, False, uses)
+        self._compute(values, False, None, uses)
         needed = [values[number] for number in self._driving]
         return torch.cat(needed, dim=1) if needed else rows.new_zeros(len(rows), 0)
 
-    def _step(self, z: Tensor, drive: Tensor, uses: list[Use] | None = None) -> Tensor:
-        """One step of states (rows, layer_size)."""
+    def _step(self, z: Tensor, drive: Tensor, stored: Stored = None, uses: list[Use] | None = None) -> Tensor:
+        """One step of states (rows, layer_size), with the present weights if none are given."""
         parts = drive.split(self.layer_size, dim=1)  # type: ignore[no-untyped-call]
         values: dict[int, Tensor] = dict(zip(self._driving, parts, strict=True))
         values |= {number: z for number, node in enumerate(self.nodes) if isinstance(node, State)}
-        self._compute(values, True, uses)
+        self._compute(values, True, stored, uses)
         return values[len(self.nodes) - 1]
 
 

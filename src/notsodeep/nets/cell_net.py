@@ -83,20 +83,23 @@ class CellNet(ExpressionNet):
     def _unrolled(self, drive: Tensor, uses: list[Use] | None = None) -> Tensor:
         z = drive.new_zeros(len(drive), self.layer_size)
         for _ in range(1 if self.steps is None else self.steps):
-            z = self._step(z, drive, uses)
+            z = self._step(z, drive, uses=uses)
         return z
 
-    def _coupled_step(self, z: Tensor, drive: Tensor) -> Tensor:
-        """One step of a whole graph, whose states are one row."""
-        nodes = self.graph_size or 1
-        return self._step(z.reshape(nodes, -1), drive.reshape(nodes, -1)).reshape(1, -1)
+    def _solved_step(self, z: Tensor, drive: Tensor, stored: Sequence[Tensor]) -> Tensor:
+        """One step of the rows that the solver sees: samples, or whole graphs."""
+        if self.graph_size is None:
+            return self._step(z, drive, stored)
+        nodes = len(z) * self.graph_size
+        return self._step(z.reshape(nodes, -1), drive.reshape(nodes, -1), stored).reshape(z.shape)
+
+    def _solver_rows(self, values: Tensor) -> Tensor:
+        """Values of samples as rows of the solver: those of the nodes of a graph are one."""
+        return values if self.graph_size is None else values.reshape(1, -1)
 
     def _settled(self, drive: Tensor) -> Tensor:
-        if self.graph_size is None:
-            return cell_equilibrium(self._step, drive, self.layer_size, self._settings)
-        size = self.layer_size * self.graph_size
-        z = cell_equilibrium(self._coupled_step, drive.reshape(1, -1), size, self._settings)
-        return z.reshape(self.graph_size, -1)
+        z = cell_equilibrium(self._solver_rows(drive), self.stored_weights(), self._settings)
+        return z.reshape(len(drive), -1)
 
     def features(self, X: Tensor) -> Tensor:
         """z/√m for every sample, as it is read out, (rows, width)."""
@@ -113,7 +116,8 @@ class CellNet(ExpressionNet):
     @property
     def _settings(self) -> CellSolver:
         keep = [partial(setattr, self, name) for name in ("last_solve", "last_adjoint")]
-        return CellSolver(*self._options, self.on_failure, *keep)
+        size = self.layer_size * (self.graph_size or 1)
+        return CellSolver(self._solved_step, size, *self._options, self.on_failure, *keep)
 
     @property
     def solver_settings(self) -> str:
@@ -144,7 +148,7 @@ class CellNet(ExpressionNet):
                 # The gradient is that of one step at the equilibrium.
                 with torch.no_grad():
                     z = self._settled(drive.detach())
-                z = self._step(z.requires_grad_(), drive, uses)
+                z = self._step(z.requires_grad_(), drive, uses=uses)
             else:
                 z = self._unrolled(drive, uses)
         backs = self._gradients(z, drive.detach(), uses)
@@ -185,10 +189,8 @@ class CellNet(ExpressionNet):
         """What arrives at the image of the last step."""
         if not self._has_equilibrium:
             return cotangent
-        if self.graph_size is None:
-            return cell_adjoint(self._step, z, drive, cotangent, self._settings)
-        flat = [value.reshape(1, -1) for value in (z, drive, cotangent)]
-        return cell_adjoint(self._coupled_step, flat[0], flat[1], flat[2], self._settings).reshape(z.shape)
+        rows = [self._solver_rows(value) for value in (z, drive, cotangent)]
+        return cell_adjoint(rows[0], rows[1], rows[2], self.stored_weights(), self._settings).reshape(z.shape)
 
     def _groups_of(
         self, number: int, connection: Connection, signal: Tensor, back: Tensor, rate: float
