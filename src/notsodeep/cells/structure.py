@@ -179,8 +179,26 @@ class Cell:
             features = sorted(number for kind, number in self.contents[place] if kind == "feature")
             for pair in combinations(features, 2):
                 self.matches(*pair)
+        if not from_zero and abs(self._skip()) >= 1.0:
+            raise InputError(
+                f"The state of {self.shown(self.last)} is added to itself with the factor {self._skip():g} and no norm: it "
+                "has no equilibrium. Normalise the sum, scale the state (0.5 * z), or use nsd.Loop."
+            )
         if not self.contents[self.last]:
             raise InputError("The cell contains no weights: its state is zero, or anything.")
+
+    def _skip(self) -> float:
+        """The factor with which the state is added to itself; zero where a norm is passed on the way."""
+        factors: list[float] = []
+        for node in self.nodes:
+            if isinstance(node, State):
+                factors.append(1.0)
+            elif isinstance(node, Sum | Bias | Scaled):
+                total = sum(factors[self.number(parent)] for parent in node.parents)
+                factors.append(total * node.factor if isinstance(node, Scaled) else total)
+            else:
+                factors.append(0.0)
+        return factors[self.last]
 
     def _check_feature(self, number: int) -> None:
         used: set[Kind] = set()

@@ -27,9 +27,9 @@ from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 # Steps of Newton's method and of plain iteration; relative changes at which F is evaluated to all digits, after which
-# Newton's next step is below rounding, and at which plain iteration ends.
+# the next evaluation is the last for conjugate and for tangent kernels, and at which plain iteration ends.
 NEWTON_STEPS, PLAIN_STEPS = 40, 5000
-ROUGH, SHORT, SETTLED = 1e-3, 1e-7, 2e-14
+ROUGH, SHORT, EXACT, SETTLED = 1e-3, 1e-7, 1e-9, 2e-14
 # Samples on a side of a tile: images are computed in smaller ones.
 STACKED_SIDE, PAIRED_ENTRIES = 64, 1 << 20
 
@@ -46,6 +46,7 @@ class _Tile:
     gram: Array
     rough: bool = False
     evidence: DualEvidence = field(default_factory=DualEvidence)
+    last_move: Array | None = None
 
 
 class CellProgram:
@@ -154,7 +155,12 @@ class CellProgram:
             parts[0], parts[1], diagonal, self.solved[0][0].part(parts[0]), self.solved[1][0].part(parts[1]), gram
         )
         moments, tangents, info = self._solve(tile)
-        kernels = {Kernel.CK: self._read(moments.expanded(self.last, self.last).value, diagonal)}
+        state = moments.expanded(self.last, self.last)
+        value = state.value
+        if tile.last_move is not None:
+            for slope, move in zip(state.slopes, tile.last_move, strict=False):
+                value = value if slope is None else value + slope * move
+        kernels = {Kernel.CK: self._read(value, diagonal)}
         if self.tangent:
             moments.tangents = dict(tangents)
             learnt = moments.expanded_tangent(self.last, self.last)
@@ -241,8 +247,8 @@ class CellProgram:
         place = np.arange(tile.gram.shape[1])
         tile.rough, largest = True, np.inf
         for step in range(1, NEWTON_STEPS + 1):
-            final = not tile.rough and largest <= SHORT
-            tile.evidence = DualEvidence() if tile.rough else tile.evidence
+            final = not tile.rough and largest <= (EXACT if self.tangent else SHORT)
+            tile.evidence = DualEvidence()
             moments = self._moments(tile, unknown, note=final)
             jets = [moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts]
             gaps = np.stack([jet.value - unknown[cut] for jet, cut in zip(jets, self.cuts, strict=True)])
@@ -261,11 +267,15 @@ class CellProgram:
                 largest = max(largest, float(size.max()))
             if final or (not tile.rough and largest <= SETTLED):
                 tangents = self._tangents(moments, matrix) if self.tangent else {}
-                return moments, tangents, self._info(tile, step, largest, _norm(matrix))
+                tile.last_move = moves
+                # The last step is added to first order: what it leaves is quadratic in it.
+                residual = largest if self.tangent else max(10.0, largest / before**2) * largest**2
+                return moments, tangents, self._info(tile, step, residual, _norm(matrix))
             unknown = moved
             tile.rough = tile.rough and (largest > ROUGH and step < NEWTON_STEPS // 2)
             if not tile.rough and largest >= 0.5 * before and largest < 1e-11:
-                largest = 0.5 * SHORT
+                # Rounding prevents shorter steps: this is the last one.
+                largest = 0.0
         raise ConvergenceError(
             f"The covariances of some pairs did not converge: the last of {NEWTON_STEPS} Newton steps was {largest:.2g}.",
             "Lower the variances of the weights: the cell is close to losing its equilibrium.",

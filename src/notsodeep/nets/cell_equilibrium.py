@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.nets.cell_analysis import Cell, CellProblem
 from notsodeep.nets.equilibrium import FirstOrder, check_report
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
+
+Cell = Callable[[Tensor, Tensor], Tensor]
 
 _ADVICE = "lower the variances of the weights that read the state, or raise that of the input's weights."
 
@@ -68,8 +69,8 @@ class _Solve(FirstOrder):
     @staticmethod
     def forward(drive: Tensor, settings: CellSolver, *weights: Tensor) -> Tensor:
         step: Cell = partial(_with_weights, settings, weights)
-        problem = CellProblem.of(step, drive, drive.new_zeros(len(drive), settings.size))
-        z, report = solve(problem, settings.solver)
+        first = step(drive.new_zeros(len(drive), settings.size), drive)
+        z, report = solve(_Forward(step, drive, first), settings.solver)
         settings.on_solve(report)
         check_report(report, "The equilibrium", settings.on_failure, settings.solver, advice=_ADVICE)
         return z
@@ -123,6 +124,26 @@ class _AdjointSolve(FirstOrder):
 
 def _with_weights(settings: CellSolver, weights: Sequence[Tensor], z: Tensor, drive: Tensor) -> Tensor:
     return settings.step(z, drive, weights)
+
+
+class _Forward:
+    """The state is z; a step is z ← step(z, drive)."""
+
+    def __init__(self, step: Cell, drive: Tensor, last: Tensor) -> None:
+        self.cell, self.drive, self.last = step, drive, last
+
+    def start(self) -> Tensor:
+        return self.last.clone()
+
+    def step(self, x: Tensor, out: Tensor) -> None:
+        self.last = self.cell(x, self.drive)
+        out.copy_(self.last)
+
+    def solution(self, rows: Tensor) -> Tensor:
+        return self.last[rows]
+
+    def restrict(self, rows: Tensor) -> _Forward:
+        return _Forward(self.cell, self.drive[rows], self.last[rows])
 
 
 class _Adjoint:
