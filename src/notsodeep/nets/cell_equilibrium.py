@@ -47,12 +47,18 @@ class CellSolver:
 
 def cell_equilibrium(drive: Tensor, weights: Sequence[Tensor], settings: CellSolver) -> Tensor:
     """Find z with z = step(z, drive, weights) for each row; differentiable in the drive and in the weights."""
-    fixed = [weight.detach() for weight in weights]
-    z = _Solve.apply(drive.detach(), settings, *fixed)  # type: ignore[no-untyped-call]
+    z, fixed = cell_solution(drive, weights, settings), [weight.detach() for weight in weights]
     # The gradient of one more step in everything but its state; the state's share is the adjoint equation.
     image = settings.step(z, drive, weights)
     attached: Tensor = _Implicit.apply(image, z, drive.detach(), settings, *fixed)  # type: ignore[no-untyped-call]
     return attached
+
+
+def cell_solution(drive: Tensor, weights: Sequence[Tensor], settings: CellSolver) -> Tensor:
+    """Find the equilibrium without derivatives."""
+    fixed = [weight.detach() for weight in weights]
+    z: Tensor = _Solve.apply(drive.detach(), settings, *fixed)  # type: ignore[no-untyped-call]
+    return z
 
 
 def cell_adjoint(
@@ -194,4 +200,4 @@ def _vmapped(
     return torch.stack(parts), 0
 
 
-__all__ = ["CellSolver", "cell_adjoint", "cell_equilibrium"]
+__all__ = ["CellSolver", "cell_adjoint", "cell_equilibrium", "cell_solution"]

@@ -15,7 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import GraphDEQ
 from notsodeep.models.cell_models import Equilibrium, Loop
 from notsodeep.models.cell_shorthands import expression_of
-from notsodeep.nets.cell_equilibrium import CellSolver, cell_adjoint, cell_equilibrium
+from notsodeep.nets.cell_equilibrium import CellSolver, cell_adjoint, cell_equilibrium, cell_solution
 from notsodeep.nets.cell_expression import ExpressionNet, Use
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium import ON_FAILURE
@@ -146,9 +146,8 @@ class CellNet(ExpressionNet):
             drive = self._drive(self._rows(X), uses)
             if self._has_equilibrium:
                 # The gradient is that of one step at the equilibrium.
-                with torch.no_grad():
-                    z = self._settled(drive.detach())
-                z = self._step(z.requires_grad_(), drive, uses=uses)
+                z = cell_solution(self._solver_rows(drive), self.stored_weights(), self._settings)
+                z = self._step(z.detach().reshape(len(drive), -1).requires_grad_(), drive, uses=uses)
             else:
                 z = self._unrolled(drive, uses)
         backs = self._gradients(z, drive.detach(), uses)
