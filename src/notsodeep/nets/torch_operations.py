@@ -111,6 +111,7 @@ class Operations(NormOperations):
     def function(self, target: Any, args: Any, kwargs: Any, shapes: Shapes) -> Any:
         """A call of a function, an operator or a method."""
         self._shapes = shapes
+        kwargs = {key: value for key, value in kwargs.items() if key not in ("out", "dtype", "inplace")}
         given = getattr(target, "__name__", str(target))
         name = _SAME.get(given, given)
         if not any(isinstance(value, ABSTRACT) for value in _flat((args, tuple(kwargs.values())))):

@@ -188,7 +188,7 @@ def _attribute(module: nn.Module, path: str) -> Any:
 def _place(node: fx.Node) -> str:
     """The line of the user's code that an operation comes from."""
     frames = [one for one in _FRAME.finditer(node.stack_trace or "") if "/torch/" not in one["file"]]
-    frames = [one for one in frames if not one["file"].endswith("torch_reader.py")]
+    frames = [one for one in frames if one["file"] != __file__]
     if not frames:
         return ""
     last = frames[-1]
