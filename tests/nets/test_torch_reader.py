@@ -297,6 +297,8 @@ REFUSED: list[tuple[Callable[..., Tensor], str]] = [
     (lambda s, z, x: torch.cumsum(s.W(z), 1) + s.U(x), "cumsum.*not an operation"),
     (lambda s, z, x: torch.tanh(s.W(z) * s.W(z)) + s.U(x), "share weights"),
     (lambda s, z, x: torch.prelu(s.W(z) + s.U(x), s.slope), "prelu"),
+    (lambda s, z, x: torch.tanh(s.W(z) + s.U(F.dropout(x, 0.5))), "dropout.*active in evaluation mode"),
+    (lambda s, z, x: z * torch.rsqrt(z.pow(2).mean(-1, keepdim=True) + 1.0) + s.U(x), "not small"),
     (_branch, "values of tensors"),
     (lambda s, z, x: s.U(x)[:, :3], "must return a state like z"),
     (lambda s, z, x: s.U(z), "fails"),

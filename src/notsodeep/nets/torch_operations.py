@@ -30,8 +30,8 @@ ABSTRACT = (Vector, InputVector, Product, Concatenation, Parts, Square, MeanSqua
 
 # Names of one operation.
 _SAME = {
-    "iadd": "add", "add_": "add", "isub": "sub", "subtract": "sub", "sub_": "sub", "imul": "mul", "multiply": "mul",
-    "mul_": "mul", "truediv": "div", "itruediv": "div", "divide": "div", "true_divide": "div", "div_": "div",
+    "iadd": "add", "isub": "sub", "subtract": "sub", "imul": "mul", "multiply": "mul",
+    "truediv": "div", "itruediv": "div", "divide": "div", "true_divide": "div",
     "negative": "neg", "concat": "cat", "concatenate": "cat", "mm": "matmul", "linalg_norm": "norm",
     "vector_norm": "norm", "linalg_vector_norm": "norm", "clamp_min": "clamp", "clip": "clamp",
 }  # fmt: skip
@@ -50,6 +50,8 @@ _ACTIVATIONS = (
     "relu", "tanh", "sigmoid", "silu", "mish", "selu", "relu6", "softsign", "logsigmoid", "hardsigmoid", "erf", "sin",
     "cos", "arctan", "atan", "abs", "absolute", "special_erf", "special_expit", "expit",
 )  # fmt: skip
+# Constants that keep norms from dividing by zero are at most this large.
+_SMALL = 1e-2
 _GELU_TANH = "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))"
 REASONS = {
     "softmax": "softmax attention is not Gaussian at infinite width.",
@@ -122,10 +124,11 @@ class Operations(NormOperations):
             shape = torch.Size(self._shapes[0] or ())
             return len(shape) if name == "dim" else shape if len(args) == 1 else shape[args[1]]
         if name in _NOTHING:
+            if "dropout" in name and kwargs.get("training", args[2] if len(args) > 2 else True):
+                raise InputError("it is active in evaluation mode: pass training=self.training.")
             return args[0]
-        plain = name.removesuffix("_")
-        if plain in _PARAMETRISED or plain in _ACTIVATIONS:
-            return self.activated(args[0], _activation_of(plain, args[1:], kwargs))
+        if name in _PARAMETRISED or name in _ACTIVATIONS:
+            return self.activated(args[0], _activation_of(name, args[1:], kwargs))
         handler: Callable[..., Any] | None = getattr(self, name, None) if name in _HANDLED else None
         if handler is None:
             rearranged = "features and positions cannot be rearranged." if name in _REARRANGED else ""
@@ -152,7 +155,9 @@ class Operations(NormOperations):
         if not isinstance(one, ABSTRACT):
             one, other = other, one
         if isinstance(one, MeanSquare) and not isinstance(other, ABSTRACT):
-            return one  # the small constant of a norm
+            if abs(float(other)) > _SMALL * one.factor:
+                raise InputError(f"the constant {float(other):g} in a norm is not small.")
+            return one
         if isinstance(other, ABSTRACT):
             self._same_shapes()
             left, right = self._plain(one), self._plain(other)
@@ -207,6 +212,8 @@ class Operations(NormOperations):
         if factor.numel() == 1:
             number = float(factor)
             if isinstance(value, MeanSquare):
+                if number <= 0.0:
+                    raise InputError("a norm is multiplied by a number that is not positive.")
                 return value.times(number)
             if isinstance(value, InputVector):
                 return InputVector(value.node, value.size, number * value.factor)
@@ -256,7 +263,8 @@ class Operations(NormOperations):
         """What weights make of a value; `key` identifies the weights, which a cell uses for one vector."""
         parts = value.parts if isinstance(value, Concatenation) else (value,)
         sources = tuple(part if isinstance(part, InputVector) else self._vector(part) for part in parts)
-        if sum(source.size for source in sources) != weight.shape[1]:
+        last = len(self._shapes[0] or ()) - 1
+        if sum(source.size for source in sources) != weight.shape[1] or (self.axis != last and not padding):
             raise InputError(f"weights {tuple(weight.shape)} do not act on the features.")
         constant = None if bias is None else bias.detach().double()
         product = Product(sources, Weights(weight.detach().double(), constant, padding))

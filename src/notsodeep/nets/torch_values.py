@@ -7,6 +7,7 @@ used: the outputs of one matrix may be split into several vectors, and a vector 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import prod, sqrt
 
@@ -18,6 +19,7 @@ from notsodeep.errors import InputError
 
 # Gains that differ by less than this share are one number.
 _UNIFORM = 1e-6
+_GAINS = "multiplied by a vector"
 
 
 @dataclass(eq=False)
@@ -38,6 +40,11 @@ class Vector:
 
     def settled(self) -> ex.Node:
         """The node with gain and shift; an InputError for gains that differ between features."""
+        return self._settled
+
+    @cached_property
+    def _settled(self) -> ex.Node:
+        # Once: a bias that is added twice is the same vector.
         node = self.node
         if self.gain is not None:
             mean = float(self.gain.mean())
@@ -100,7 +107,7 @@ class Product:
     sources: tuple[Vector | InputVector, ...]
     weights: Weights
     used: str = field(default="", init=False)
-    vector: Vector | None = field(default=None, init=False)
+    _parts: Parts | None = field(default=None, init=False)
 
     @property
     def size(self) -> int:
@@ -110,34 +117,39 @@ class Product:
     def split(self, sizes: list[int]) -> Parts:
         """Parts of the outputs, each with the weights of its rows."""
         self._claim(f"split into {sizes}")
-        ends = accumulate(sizes, initial=0)
-        return Parts(tuple(Product(self.sources, self.weights.rows(*pair)) for pair in pairwise(ends)))
+        if self._parts is None:
+            ends = accumulate(sizes, initial=0)
+            parts = (Product(self.sources, self.weights.rows(*pair)) for pair in pairwise(ends))
+            self._parts = Parts(tuple(parts))
+        return self._parts
 
     def times(self, gain: Tensor) -> Product:
         """The outputs multiplied by gains."""
-        self._claim("multiplied by a vector")
+        self._claim(_GAINS)
         return Product(self.sources, self.weights.times(gain))
 
     def _claim(self, use: str) -> None:
-        if self.used and (self.used, use) != ("whole", "whole"):
+        if self.used and (self.used != use or use == _GAINS):
             raise InputError(f"the output of its weights is used in two ways, {self.used} and {use}.")
         self.used = use
 
     def as_vector(self) -> Vector:
         """The node: a dense map or filters of each source, and the bias."""
         self._claim("whole")
-        if self.vector is None:
-            weights, begin, nodes = self.weights, 0, []
-            constant = torch.zeros(self.size) if weights.bias is None else weights.bias
-            for source in self.sources:
-                values = weights.values[:, begin : begin + source.size]
-                begin += source.size
-                nodes.append(_weighted(source, values, weights.padding))
-                if isinstance(source, Vector) and source.shift is not None:
-                    constant = constant + values @ source.shift
-            total = nodes[0] if len(nodes) == 1 else ex.Sum(tuple(nodes))
-            self.vector = Vector(with_bias(total, constant), self.size)
-        return self.vector
+        return self._vector
+
+    @cached_property
+    def _vector(self) -> Vector:
+        weights, begin, nodes = self.weights, 0, []
+        constant = torch.zeros(self.size) if weights.bias is None else weights.bias
+        for source in self.sources:
+            values = weights.values[:, begin : begin + source.size]
+            begin += source.size
+            nodes.append(_weighted(source, values, weights.padding))
+            if isinstance(source, Vector) and source.shift is not None:
+                constant = constant + values @ source.shift
+        total = nodes[0] if len(nodes) == 1 else ex.Sum(tuple(nodes))
+        return Vector(with_bias(total, constant), self.size)
 
 
 def _weighted(source: Vector | InputVector, values: Tensor, padding: str) -> ex.Node:
