@@ -59,7 +59,9 @@ def state_and_input():
 
 def residual(read: float = 2.0):
     z, x = state_and_input()
-    return cells.norm(z + cells.dense(cells.activation(cells.dense(z, 0.5), "tanh"), 0.6) + cells.dense(x, read))
+    return cells.norm(
+        z + cells.dense(cells.activation(cells.dense(z, 0.5), "tanh"), 0.6) + cells.dense(x, read)
+    )
 
 
 def gated():
@@ -182,7 +184,7 @@ def general(model, steps=None):
     """The model as an expression, computed by the rules of cells rather than by compiled code."""
     step = expression_of(model)
     cell_model = nsd.Equilibrium(step) if steps is None else nsd.Loop(step, steps)
-    cell_model.__dict__["_shorthand"] = None
+    cell_model.__dict__["shorthand"] = None
     return cell_model
 
 
@@ -198,7 +200,11 @@ MODELS = [
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_named_models_are_cells(model):
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((4, 2, 5, 4)) / 3 if isinstance(model, nsd.ConvDEQ) else rng.standard_normal((4, 6)) / 2
+    X = (
+        rng.standard_normal((4, 2, 5, 4)) / 3
+        if isinstance(model, nsd.ConvDEQ)
+        else rng.standard_normal((4, 6)) / 2
+    )
     shorthand = nsd.Equilibrium(expression_of(model))
     assert fingerprint(shorthand) == fingerprint(model)
     assert model_from_dict(shorthand.to_dict()) == model
@@ -234,7 +240,7 @@ def test_blocks_other_samples_and_many_norms_agree(rows):
 
 
 def test_the_stated_error_holds(rows):
-    K, info = nsd.conjugate_kernel(nsd.Equilibrium(gated()), rows, return_info=True)
+    _, info = nsd.conjugate_kernel(nsd.Equilibrium(gated()), rows, return_info=True)
     assert info.error_bound < 1e-10
     assert info.checked_pairs > 0
     assert info.largest_difference < 1e-11
@@ -263,13 +269,15 @@ def test_a_loop_that_runs_from_zero_records_each_step():
     assert {step for _, step in terms.combinations} == {0, 1, 2}
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 Z, X_IN = cells.state(), cells.input()
 FIELD = cells.dense(Z, 0.5) + cells.dense(X_IN, 1.0)
 REFUSED = {
     "no dense map between": lambda: cells.activation(FIELD + cells.activation(FIELD, "relu"), "relu"),
-    "no dense map": lambda: cells.activation(Z, "tanh") + cells.dense(X_IN, 1.0) + cells.activation(FIELD, "relu"),
+    "no dense map": lambda: (
+        cells.activation(Z, "tanh") + cells.dense(X_IN, 1.0) + cells.activation(FIELD, "relu")
+    ),
     "mean is not zero": lambda: cells.norm(cells.activation(FIELD, "relu")),
     "share weights": lambda: cells.activation(FIELD, "tanh") * cells.activation(FIELD, "sigmoid"),
     "two different activations": lambda: cells.activation(FIELD, "tanh") + cells.activation(FIELD, "relu"),
@@ -308,7 +316,8 @@ def test_other_input_errors(rows):
 
 
 def test_states_that_grow_without_bound_are_reported(rows):
-    growing = nsd.Equilibrium(cells.dense(cells.activation(cells.dense(Z, 3.0) + cells.dense(X_IN, 1.0), "relu"), 1.0))
+    field = cells.dense(Z, 3.0) + cells.dense(X_IN, 1.0)
+    growing = nsd.Equilibrium(cells.dense(cells.activation(field, "relu"), 1.0))
     with pytest.raises(nsd.ConvergenceError, match="do not settle"):
         nsd.conjugate_kernel(growing, rows)
     unstable = nsd.Equilibrium(two_sublayers(0.1))
@@ -322,7 +331,9 @@ def test_hostile_norms(scale, rows):
     X = scale * np.vstack([rows, rows[:1], rows[1:2] * (1 + 1e-13)])
     z, x = state_and_input()
     step = cells.norm(
-        z + cells.dense(cells.activation(cells.dense(z, 0.3), "relu"), 0.3) + cells.bias(cells.dense(x, 2.0), 1.0)
+        z
+        + cells.dense(cells.activation(cells.dense(z, 0.3), "relu"), 0.3)
+        + cells.bias(cells.dense(x, 2.0), 1.0)
     )
     K, info = nsd.conjugate_kernel(nsd.Equilibrium(step), X, return_info=True)
     np.testing.assert_allclose(np.diagonal(K), 1.0, rtol=1e-12)

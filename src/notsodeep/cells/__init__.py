@@ -1,5 +1,6 @@
-"""Cells of implicit and looped networks as expressions: `state`, `input`, `dense`, `activation`, `norm`, …"""
+"""Cells of implicit and looped networks as expressions of states, inputs, dense maps, activations and norms."""
 
+from importlib import import_module
 from typing import Any
 
 from notsodeep.cells.expressions import (
@@ -17,11 +18,9 @@ from notsodeep.cells.expressions import (
 
 
 def __getattr__(name: str) -> Any:
-    # Reading a torch module needs torch; the rest does not.
+    # Reading a torch module needs torch and `nets/`, which is above: it is looked up when it is first used.
     if name == "from_torch":
-        from notsodeep.cells.torch_reader import from_torch
-
-        return from_torch
+        return import_module("notsodeep.nets.torch_reader").from_torch
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

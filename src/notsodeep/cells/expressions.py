@@ -358,6 +358,6 @@ def _number(value: Any, name: str) -> float:
 
 __all__ = [
     "Activated", "Bias", "Conv", "Dense", "Gate", "Graph", "Input", "Node", "Norm", "Readout", "Scaled", "State", "Sum",
-    "Weighted", "activation", "as_node", "bias", "conv", "dense", "flatten", "graph", "input", "nodes_of", "norm", "pool",
-    "state",
+    "Weighted", "activation", "as_node", "bias", "conv", "dense", "flatten", "graph", "input", "nodes_of", "norm",
+    "pool", "state",
 ]  # fmt: skip

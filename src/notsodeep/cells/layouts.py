@@ -31,13 +31,14 @@ class Layout:
     def gram(self, left: Array, right: Array) -> Array:
         """Return the inner products of two sets of samples: rows (n, p), or images (n, channels, *positions)."""
         if self.kind == "own":
-            return np.einsum("nc...,nc...->...n", left, right).reshape(-1, 1, 1)
+            return np.asarray(np.einsum("nc...,nc...->...n", left, right)).reshape(-1, 1, 1)
         if self.kind == "stacked":
             one, two = (np.moveaxis(part.reshape(*part.shape[:2], -1), 2, 0) for part in (left, right))
             return np.asarray(one @ two.mT)
         if self.kind == "paired":
             one, two = (
-                np.moveaxis(part.reshape(*part.shape[:2], -1), 1, 2).reshape(-1, part.shape[1]) for part in (left, right)
+                np.moveaxis(part.reshape(*part.shape[:2], -1), 1, 2).reshape(-1, part.shape[1])
+                for part in (left, right)
             )
             return np.asarray(one @ two.T)[None]
         return np.asarray(left @ right.T)[None]
@@ -52,7 +53,7 @@ class Layout:
         if self.kind == "paired":
             rows, columns = (length // prod(sizes) for length in array.shape[1:])
             form = (rows, *sizes, columns, *sizes)
-            axes = [(1 + k, 2 + len(sizes) + k) for k in range(len(sizes))]
+            axes: list[tuple[int, ...]] = [(1 + k, 2 + len(sizes) + k) for k in range(len(sizes))]
         else:
             form = (*sizes, array.size // prod(sizes))
             axes = [(k,) for k in range(len(sizes))]
@@ -71,7 +72,9 @@ class Layout:
 def _shift_sum(field: Array, axes: tuple[int, ...], radius: int, circular: bool) -> Array:
     """The sum over shifts by -radius … radius, the same along all of these axes."""
     if circular:
-        return np.asarray(sum(np.roll(field, (shift,) * len(axes), axes) for shift in range(-radius, radius + 1)))
+        return np.asarray(
+            sum(np.roll(field, (shift,) * len(axes), axes) for shift in range(-radius, radius + 1))
+        )
     total, length = field.copy(), field.shape[axes[0]]
     for shift, sign in product(range(1, min(radius, length - 1) + 1), (1, -1)):
         to, seen = [slice(None)] * field.ndim, [slice(None)] * field.ndim

@@ -19,7 +19,8 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.validation import Array
 
-# An atom at a step of a loop; a vector is a node at a step. Equilibria have the step 0 only.
+# An atom at a step of a loop; ("state", last node, step) is the state that a step returned. A vector is a node at a
+# step. Equilibria have the step 0 only.
 Atom = tuple[str, int, int]
 Vector = tuple[int, int]
 Combination = dict[Atom, Array]
@@ -52,7 +53,10 @@ class SampleTerms:
 
     def arranged(self, shape: tuple[int, int], arrange: Callable[[Array], Array]) -> SampleTerms:
         """Return the terms in another layout; `shape` is that of the present one."""
-        whole: Callable[[Array], Array] = lambda values: arrange(np.broadcast_to(values, shape))
+
+        def whole(values: Array) -> Array:
+            return arrange(np.broadcast_to(values, shape))
+
         return SampleTerms(
             {
                 vector: {atom: whole(values) for atom, values in terms.items()}
@@ -189,7 +193,7 @@ class Moments:
 
     def _are_correlated(self, a: Atom, b: Atom) -> bool:
         kinds = {a[0], b[0]}
-        if kinds == {"feature"}:
+        if kinds == {"feature"} or "state" in kinds:
             return True
         if "feature" not in kinds:
             return a[:2] == b[:2]
@@ -198,9 +202,11 @@ class Moments:
         return any(other[:2] in self.cell.contents[factor.argument] for factor in factors)
 
     def _compute(self, a: Atom, b: Atom) -> Jet:
-        if a[0] == "bias":
-            if b[0] == "bias":
-                return Jet(np.full(self.gram.shape, self.cell.nodes[a[1]].variance))  # type: ignore[attr-defined]
+        if "state" in (a[0], b[0]):
+            # The state of an earlier step of a loop is expanded when it is needed.
+            return self._vector(a[1:], b) if a[0] == "state" else self._vector(a, b[1:])
+        if a[0] == b[0] == "bias":
+            return Jet(np.full(self.gram.shape, self.cell.nodes[a[1]].variance))  # type: ignore[attr-defined]
         if a[0] == b[0] == "field":
             node = self.cell.nodes[a[1]]
             read = self.cell.number(node.parents[0])
@@ -303,6 +309,8 @@ class Moments:
         return total
 
     def _compute_tangent(self, a: Atom, b: Atom) -> Array:
+        if "state" in (a[0], b[0]):
+            return self.expanded_tangent(a[1:], b) if a[0] == "state" else self.expanded_tangent(a, b[1:])
         if a[0] == b[0] == "noise":
             return np.ones(self.gram.shape)
         if a[0] == b[0] == "bias":

@@ -1,8 +1,8 @@
 """How perturbations of the state of a cell grow at its equilibrium: the rate of the iteration and the adjoint.
 
-A perturbation passes through the cell by the rules of tangent moments. Where the state enters a sum directly, amplitudes
-add rather than variances: λ is in the spectrum of the Jacobian J as long as the second moment of (λ - J)⁻¹ noise is
-infinite, so that the rate is the λ at which the spectral radius of a small matrix is 1 (docs/theory.md, section 14).
+A perturbation passes through the cell by the rules of tangent moments. Where the state enters a sum directly,
+amplitudes add rather than variances: λ is in the spectrum of the Jacobian J as long as the second moment of
+(λ - J)⁻¹ noise is infinite, so that the rate is the λ at which the spectral radius of a small matrix is 1 (14.5).
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Perturbations:
         columns = []
         base = self._mapped(scale, [np.zeros(self.moments.gram.shape)] * len(self.cuts))
         for place in range(len(self.cuts)):
-            given = [np.full(self.moments.gram.shape, float(place == other)) for other in range(len(self.cuts))]
+            given = [
+                np.full(self.moments.gram.shape, float(place == other)) for other in range(len(self.cuts))
+            ]
             mapped = self._mapped(scale, given)
             columns.append([one - two for one, two in zip(mapped, base, strict=True)])
         return np.array(columns).transpose(2, 3, 4, 1, 0)[:, :, 0]
@@ -91,10 +93,10 @@ class Perturbations:
 
     def rate(self) -> Array:
         """Return the rate at which iterates approach the equilibrium, (stack, rows)."""
-        return np.maximum(self._edge(1.0), self._edge(-1.0))
+        return np.maximum(self.edge(1.0), self.edge(-1.0))
 
-    def _edge(self, sign: float) -> Array:
-        """The end of the spectrum of J on the positive or negative axis."""
+    def edge(self, sign: float) -> Array:
+        """Return the end of the spectrum of J on the positive or negative axis."""
         low = np.maximum(sign * self.skip, 0.0)
         high = np.maximum(2.0 * low, 1.0)
         for _ in range(60):
@@ -116,18 +118,21 @@ class Perturbations:
         given, quiet = zeros, self._mapped(one, zeros)
         free = {_NOISE: 1.0 / (1.0 - self.skip)}
         for _ in range(20_000):
-            fresh = [
-                a - b for a, b in zip(self._mapped(one, given, free), quiet, strict=True)
-            ]
-            change = max((float(np.abs(a - b)[stable].max(initial=0.0)) for a, b in zip(fresh, given, strict=True)), default=0)
+            fresh = [a - b for a, b in zip(self._mapped(one, given, free), quiet, strict=True)]
+            moved = [np.abs(a - b)[stable].max(initial=0.0) for a, b in zip(fresh, given, strict=True)]
+            sizes = [np.abs(part)[stable].max(initial=1.0) for part in fresh]
             given = fresh
-            if change <= 1e-12 * max((float(np.abs(part)[stable].max(initial=1.0)) for part in fresh), default=1.0):
+            if max(moved, default=0.0) <= 1e-12 * max(sizes, default=1.0):
                 break
         total = self._mapped(one, given, free, [_WHOLE])[0] - self._mapped(one, zeros, {}, [_WHOLE])[0]
         return np.where(stable, self.layout.diagonal(total), np.inf)
 
     def _mapped(
-        self, scale: Array, given: list[Array], free: Combination | None = None, nodes: list[int] | None = None
+        self,
+        scale: Array,
+        given: list[Array],
+        free: Combination | None = None,
+        nodes: list[int] | None = None,
     ) -> list[Array]:
         """Tangent moments of the cut nodes one step later; `free` is added to the state."""
         over = 1.0 / (scale - self.skip)
@@ -156,7 +161,8 @@ class _Recorded:
     """Squares of the root mean squares that norms divided by at the equilibrium."""
 
     def __init__(self, cell: Cell, terms: SampleTerms) -> None:
-        self.squares = {cell.number(cell.nodes[vector[0]].parents[0]): root**2 for vector, root in terms.roots.items()}
+        roots = terms.roots.items()
+        self.squares = {cell.number(cell.nodes[place].parents[0]): root**2 for (place, _), root in roots}
 
     def __call__(self, vector: Vector) -> Array:
         """The square of the divisor of a norm of this vector; one where there is none."""
@@ -164,7 +170,7 @@ class _Recorded:
 
 
 def check_growth(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments) -> None:
-    """Raise a ConvergenceError if derivatives of the equilibrium grow without bound, so that there is no tangent kernel."""
+    """Raise a ConvergenceError if derivatives of the equilibrium grow without bound."""
     radius = Perturbations(cell, layout, terms, moments).radius(np.ones(moments.gram.shape[:2]))
     worst = float(np.sqrt(radius.max(initial=0.0)))
     if worst >= 1.0:

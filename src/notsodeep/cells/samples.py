@@ -1,8 +1,9 @@
-"""What a cell does to samples one by one: coefficients, root mean squares and variances, at the equilibrium or in a loop."""
+"""What a cell does to samples one by one, at the equilibrium or in a loop: coefficients, variances, norms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -30,11 +31,21 @@ MANY, NODES = 96, 33
 def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[SampleTerms, Moments]:
     """Return what is known of samples after each of `steps` steps from z = 0, and the moments they follow from."""
     terms = SampleTerms()
-    moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout))
-    state: Combination = {}
+    moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout))
     for step in range(steps):
-        state = walk(cell, terms, step, state, lambda vector: layout.diagonal(moments.of(vector, vector).value))
+        loop_step(cell, layout, terms, moments, step)
     return terms, moments
+
+
+def loop_step(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments, step: int) -> None:
+    """Record one more step of a loop; the state that enters it is an atom, and zero at the first step."""
+    state: Combination = {("state", cell.last, step - 1): np.ones((1, 1))} if step else {}
+    walk(cell, terms, step, state, partial(_own_moment, layout, moments))
+
+
+def _own_moment(layout: Layout, moments: Moments, vector: Vector) -> Array:
+    """The second moment of a vector with itself."""
+    return layout.diagonal(moments.of(vector, vector).value)
 
 
 def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, Moments]:
@@ -53,7 +64,7 @@ def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTe
 
 def cut_nodes(cell: Cell) -> list[int]:
     """List the nodes that contain the state itself and are read by weights or activations."""
-    read = [cell.number(node.parents[0]) for node in cell.nodes if isinstance(node, Weighted) and not isinstance(node, Bias)]
+    read = [cell.number(cell.nodes[place].parents[0]) for place in cell.weighted]
     read += [factor.argument for factors in cell.factors.values() for factor in factors]
     return [number for number in dict.fromkeys(read) if cell.reads_state[number]]
 
@@ -66,19 +77,21 @@ def _iterate(
     limit = UNBOUNDED * (1.0 + float(np.abs(gram).max(initial=0.0)))
     for step in range(MAX_STEPS):
         terms = SampleTerms()
-        moments = Moments(cell, layout, terms, terms, gram, _own_dual(terms, layout), known=known)
-        own: Callable[[Vector], Array] = lambda vector, moments=moments: layout.diagonal(  # type: ignore[misc]
-            moments.of(vector, vector).value
-        )
-        fresh = walk(cell, terms, 0, state, own)
+        moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
+        fresh = walk(cell, terms, 0, state, partial(_own_moment, layout, moments))
         updated = moments.recomputed(fresh)
-        before, largest = largest, max(
-            [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
-            + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
-            + [0.0]
+        before, largest = (
+            largest,
+            max(
+                [_change(fresh[atom], state.get(atom, 0.0)) for atom in fresh]
+                + [_change(updated[pair], known.get(pair, 0.0)) for pair in updated]
+                + [0.0]
+            ),
         )
         state, known = fresh, updated
-        size = max([float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0])
+        size = max(
+            [float(np.abs(part).max(initial=0.0)) for part in (*state.values(), *known.values())] + [0.0]
+        )
         if not np.isfinite(largest) or size > limit:
             break
         # The loop starts with an empty state: the first steps may change nothing.
@@ -163,8 +176,8 @@ def walk(
     return terms.combinations[cell.last, step]
 
 
-def _own_dual(terms: SampleTerms, layout: Layout) -> DualOf:
-    """F and F' of vectors of the same sample."""
+def own_dual(terms: SampleTerms, layout: Layout) -> DualOf:
+    """Return the function that computes F and F' of vectors of the same sample."""
 
     def dual(phi: Activation, one: Vector, two: Vector, covariance: Array) -> tuple[Array, Array]:
         first, second = terms.variances[one], terms.variances[two]
@@ -193,4 +206,12 @@ def settle_exceptions(left: Side, right: Side, value: Array, slope: Array, *, di
         value[:, place, place], slope[:, place, place] = left.energy, left.steep
 
 
-__all__ = ["cut_nodes", "equilibrium_terms", "loop_terms", "settle_exceptions", "walk"]
+__all__ = [
+    "cut_nodes",
+    "equilibrium_terms",
+    "loop_step",
+    "loop_terms",
+    "own_dual",
+    "settle_exceptions",
+    "walk",
+]

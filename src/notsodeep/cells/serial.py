@@ -17,9 +17,7 @@ def cell_to_list(
     """Return the nodes in order; equal expressions give equal lists."""
     nodes = ex.nodes_of(step)
     places = {id(node): place for place, node in enumerate(nodes)}
-    return [
-        {"of": [places[id(parent)] for parent in node.parents], **_own(node, write)} for node in nodes
-    ]
+    return [{"of": [places[id(parent)] for parent in node.parents], **_own(node, write)} for node in nodes]
 
 
 def _own(node: ex.Node, write: Callable[[Activation], dict[str, Any]]) -> dict[str, Any]:

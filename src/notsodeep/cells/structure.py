@@ -24,7 +24,6 @@ from notsodeep.cells.expressions import (
     Scaled,
     State,
     Sum,
-    Weighted,
     nodes_of,
 )
 from notsodeep.errors import InputError
@@ -100,7 +99,9 @@ class Cell:
     @property
     def activations(self) -> tuple[Activation, ...]:
         """Every activation once, without the identity."""
-        found = [factor.phi for factors in self.factors.values() for factor in factors if not factor.is_linear]
+        found = [
+            factor.phi for factors in self.factors.values() for factor in factors if not factor.is_linear
+        ]
         return tuple(dict.fromkeys(found))
 
     @property
@@ -149,7 +150,9 @@ class Cell:
             if isinstance(node, Input):
                 terms.append({("input", number)})
                 continue
-            if not isinstance(node, Dense | Conv | Graph) and any(kind == "input" for p in parts for kind, _ in p):
+            if not isinstance(node, Dense | Conv | Graph) and any(
+                kind == "input" for p in parts for kind, _ in p
+            ):
                 raise InputError(
                     f"The input must be read by weights first: cells.dense(x, s) instead of x in {self.shown(number)}."
                 )
@@ -181,8 +184,8 @@ class Cell:
                 self.matches(*pair)
         if not from_zero and abs(self._skip()) >= 1.0:
             raise InputError(
-                f"The state of {self.shown(self.last)} is added to itself with the factor {self._skip():g} and no norm: it "
-                "has no equilibrium. Normalise the sum, scale the state (0.5 * z), or use nsd.Loop."
+                f"The state of {self.shown(self.last)} is added to itself with the factor {self._skip():g} and no "
+                "norm: it has no equilibrium. Normalise the sum, scale the state (0.5 * z), or use nsd.Loop."
             )
         if not self.contents[self.last]:
             raise InputError("The cell contains no weights: its state is zero, or anything.")
@@ -206,8 +209,8 @@ class Cell:
             inside = self.contents[factor.argument]
             if any(kind == "feature" for kind, _ in inside):
                 raise InputError(
-                    f"In {self.shown(number)} a nonlinearity is applied to a sum that contains another one's output, with "
-                    "no dense map between: that vector is not Gaussian at any width. Put a cells.dense between the two."
+                    f"In {self.shown(number)} a nonlinearity is applied to a sum that contains another one's output, "
+                    "with no dense map between: that vector is not Gaussian. Put a cells.dense between the two."
                 )
             if inside & used:
                 raise InputError(
@@ -242,12 +245,10 @@ class Cell:
         distinct = len({k for k, _ in pairs}) == len(pairs) == len({j for _, j in pairs})
         if not distinct or any(first[k].phi != second[j].phi for k, j in pairs):
             raise InputError(
-                f"{self.shown(one)} and {self.shown(other)} are added with no dense map between and read the same weights: "
-                "expectations of products of two different activations are not available."
+                f"{self.shown(one)} and {self.shown(other)} are added with no dense map between and read the same "
+                "weights: expectations of products of two different activations are not available."
             )
         return pairs
-
-
 
 
 __all__ = ["Cell", "Factor", "Kind"]

@@ -12,10 +12,12 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.forecasts.cell_forecast import forecast_cell
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
 from notsodeep.forecasts.finite_width import log_growth, settling_probability
 from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, error_curve, residual_curve
+from notsodeep.models.cell_models import CellModel
 from notsodeep.validation import Array, as_count
 
 MAX_STEPS = 200
@@ -65,6 +67,10 @@ def forecast(
 
 def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     """The forecast of a model: in the wide limit, or of the median network of a width."""
+    if isinstance(model, CellModel):
+        if model.shorthand is None:
+            return forecast_cell(model, X, width, max_steps)
+        model = model.shorthand
     fields = fields_of(model, X)
     loop = fields.loop_steps
     try:

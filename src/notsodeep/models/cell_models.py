@@ -44,7 +44,7 @@ class CellModel:
         return Cell(self.step, from_zero=self.steps is not None)
 
     @cached_property
-    def _shorthand(self) -> Model | None:
+    def shorthand(self) -> Model | None:
         """The compiled model with the same kernels, if there is one."""
         return model_of(self.step, self.steps)
 
@@ -63,19 +63,19 @@ class CellModel:
     def squared_norms(self, samples: Array) -> Array:
         """||x_i||² of every sample."""
         flat = samples.reshape(len(samples), -1)
-        if self._shorthand is not None:
-            return self._shorthand.squared_norms(samples)
+        if self.shorthand is not None:
+            return self.shorthand.squared_norms(samples)
         return np.asarray(np.einsum("ij,ij->i", flat, flat))
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The program of the cell; that of a compiled model where the cell is one."""
-        if self._shorthand is not None:
-            return self._shorthand.prepare(left, right, kernels)
+        if self.shorthand is not None:
+            return self.shorthand.prepare(left, right, kernels)
         for kernel in kernels:
             if kernel not in (Kernel.CK, Kernel.NTK):
                 raise InputError(
-                    f"The kernel {kernel.value!r} is not defined for general cells: use 'ck' (conjugate_kernel) or 'ntk' "
-                    "(tangent_kernel)."
+                    f"The kernel {kernel.value!r} is not defined for general cells: use 'ck' (conjugate_kernel) or "
+                    "'ntk' (tangent_kernel)."
                 )
         self._check_graph(left, right)
         return CellProgram(self.cell, self.steps, left, right, kernels)
@@ -90,8 +90,8 @@ class CellModel:
 
     def centred(self, tau0: float) -> Model:
         """Centring is for models with one activation: shift the activations of a cell with `Activation.shifted`."""
-        if self._shorthand is not None:
-            return self._shorthand.centred(tau0)
+        if self.shorthand is not None:
+            return self.shorthand.centred(tau0)
         raise InputError(
             "A general cell has no centred form: give it activations that are shifted, "
             "nsd.activation(name).shifted(-mean)."
@@ -154,8 +154,8 @@ class Equilibrium(CellModel):
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The nodes of the cell as plain JSON values; the form of `DEQ`, `ConvDEQ` or `GraphDEQ` where it is one."""
-        if self._shorthand is not None:
-            return self._shorthand.to_dict(write)  # type: ignore[call-arg]
+        if self.shorthand is not None:
+            return self.shorthand.to_dict(write)  # type: ignore[call-arg]
         return {"kind": "equilibrium", "nodes": cell_to_list(self.step, write)}
 
     @classmethod
@@ -185,8 +185,8 @@ class Loop(CellModel):
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The nodes of the cell and the number of steps as plain JSON values; the shorthand's form where it has one."""
-        if self._shorthand is not None:
-            return self._shorthand.to_dict(write)  # type: ignore[call-arg]
+        if self.shorthand is not None:
+            return self.shorthand.to_dict(write)  # type: ignore[call-arg]
         return {"kind": "loop", "nodes": cell_to_list(self.step, write), "steps": self.steps}
 
     @classmethod

@@ -152,7 +152,12 @@ class CellProgram:
         count = prod(self.positions) if self.layout.kind == "paired" else 1
         parts = [slice(part.start * count, part.stop * count) for part in (rows, columns)]
         tile = _Tile(
-            parts[0], parts[1], diagonal, self.solved[0][0].part(parts[0]), self.solved[1][0].part(parts[1]), gram
+            parts[0],
+            parts[1],
+            diagonal,
+            self.solved[0][0].part(parts[0]),
+            self.solved[1][0].part(parts[1]),
+            gram,
         )
         moments, tangents, info = self._solve(tile)
         state = moments.expanded(self.last, self.last)
@@ -229,7 +234,10 @@ class CellProgram:
         """√(q q') of the cut nodes."""
         bounds = {}
         for cut in self.cuts:
-            left, right = self._cut_variances(0, cut)[:, tile.rows], self._cut_variances(1, cut)[:, tile.columns]
+            left, right = (
+                self._cut_variances(0, cut)[:, tile.rows],
+                self._cut_variances(1, cut)[:, tile.columns],
+            )
             bounds[cut] = np.sqrt(np.maximum(left[:, :, None] * right[:, None, :], 0.0))
         return bounds
 
@@ -277,7 +285,7 @@ class CellProgram:
                 # Rounding prevents shorter steps: this is the last one.
                 largest = 0.0
         raise ConvergenceError(
-            f"The covariances of some pairs did not converge: the last of {NEWTON_STEPS} Newton steps was {largest:.2g}.",
+            f"The covariances of some pairs did not converge: the last Newton step was {largest:.2g}.",
             "Lower the variances of the weights: the cell is close to losing its equilibrium.",
         )
 
@@ -306,7 +314,7 @@ class CellProgram:
         else:
             unknown = {cut: np.zeros(tile.gram.shape) for cut in self.cuts}
         before, rate = np.inf, 0.0
-        for step in range(1, PLAIN_STEPS + 1):
+        for step in range(1, PLAIN_STEPS + 1):  # noqa: B007
             tile.evidence = DualEvidence()
             moments = self._moments(tile, unknown)
             fresh = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in self.cuts}
@@ -337,7 +345,9 @@ class CellProgram:
             moments.tangents = tangents
             fresh = {cut: moments.expanded_tangent((cut, 0), (cut, 0)) for cut in self.cuts}
             size = max(float(np.abs(part).max()) for part in fresh.values())
-            largest = max(float(np.abs(fresh[cut] - tangents[cut]).max()) for cut in self.cuts) / max(size, 1e-300)
+            largest = max(float(np.abs(fresh[cut] - tangents[cut]).max()) for cut in self.cuts) / max(
+                size, 1e-300
+            )
             tangents = fresh
             if largest <= SETTLED or (largest < 1e-12 and largest >= 0.5 * before):
                 moments.forget_tangents()
@@ -364,13 +374,14 @@ class CellProgram:
 def _solved(matrix: Array, right: Array) -> Array:
     """(1 - matrix)⁻¹ right for each pair, the matrix (k, k, …)."""
     if len(matrix) == 1:
-        return right / (1.0 - matrix[0])
+        return np.asarray(right / (1.0 - matrix[0]))
     if len(matrix) == 2:
         a, b, c, d = 1.0 - matrix[0, 0], -matrix[0, 1], -matrix[1, 0], 1.0 - matrix[1, 1]
         over = 1.0 / (a * d - b * c)
         return np.stack([(d * right[0] - b * right[1]) * over, (a * right[1] - c * right[0]) * over])
     system = np.eye(len(matrix)) - np.moveaxis(matrix, (0, 1), (-2, -1))
-    return np.moveaxis(np.linalg.solve(system, np.moveaxis(right, 0, -1)[..., None])[..., 0], -1, 0)
+    solved = np.asarray(np.linalg.solve(system, np.moveaxis(right, 0, -1)[..., None]), dtype=np.float64)
+    return np.moveaxis(solved[..., 0], -1, 0)
 
 
 def _norm(matrix: Array) -> float:

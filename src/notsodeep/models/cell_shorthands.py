@@ -71,7 +71,7 @@ def model_of(step: ex.Node, steps: int | None) -> Model | None:
             model = DEQ(top.phi, *variances)
         case ex.Conv(_, _, size, padding), ex.Conv(_, _, size_too, padding_too):
             if (size, padding) == (size_too, padding_too):
-                filters = {"filter_size": size, "padding": padding, "readout": readout}
+                filters: dict[str, Any] = {"filter_size": size, "padding": padding, "readout": readout}
                 model = ConvDEQ(top.phi, *variances, **filters)
         case ex.Graph(_, matrix, _), ex.Graph(_, matrix_too, _):
             if np.array_equal(matrix, matrix_too):
