@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -56,10 +57,11 @@ def forecast(
 
     if not (hasattr(model, "spec") and hasattr(model, "cell")):
         return measure_cell(model, X, z0, steps)
-    try:
-        initial = predict(model.spec, X, None, steps)
-    except ConvergenceError:
-        initial = None
+    initial = None
+    # Not every model that has a network has a forecast.
+    if fields_of.dispatch(type(model.spec)) is not fields_of.dispatch(object):
+        with suppress(ConvergenceError):
+            initial = predict(model.spec, X, None, steps)
     return measure_network(model, X, steps, initial)
 
 

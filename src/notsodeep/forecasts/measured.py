@@ -17,7 +17,7 @@ from torch import Tensor
 
 from notsodeep.errors import InputError
 from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
-from notsodeep.nets import EquilibriumNet, SolverOptions
+from notsodeep.nets import CellNet, EquilibriumNet, SolverOptions
 from notsodeep.nets.fixed_point_solvers import solve
 from notsodeep.validation import Array
 
@@ -30,10 +30,14 @@ Cell = Callable[[Tensor, Tensor], Tensor]
 Product = Callable[[Tensor], Tensor]
 
 
-def measure_network(net: EquilibriumNet, X: Any, max_steps: int, initial: Forecast | None) -> Forecast:
+def measure_network(
+    net: EquilibriumNet | CellNet, X: Any, max_steps: int, initial: Forecast | None
+) -> Forecast:
     """Residuals, eigenvalues and gradients of a network on the samples X, beside the forecast of its model."""
-    x = torch.as_tensor(net.spec.check_samples(X), dtype=net.recurrent.dtype, device=net.recurrent.device)
-    start = net.recurrent.new_zeros(len(x), net.units * net.connection.count)
+    if net.coupled_samples:
+        raise InputError("A network of a graph cannot be measured: forecast its model instead.")
+    x = torch.as_tensor(net.spec.check_samples(X), dtype=net.readout.dtype, device=net.readout.device)
+    start = net.readout.new_zeros(len(x), net.layer_size)
     return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
 
 

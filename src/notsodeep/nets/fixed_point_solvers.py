@@ -68,6 +68,14 @@ class SolverOptions:
         return _TOLERANCES.get(dtype, 1e-2) if self.tolerance is None else self.tolerance
 
 
+def as_solver_options(given: Any, name: str, default: SolverOptions | None = None) -> SolverOptions:
+    """Return the options, the default ones for None; an InputError for anything else."""
+    options = (default or SolverOptions()) if given is None else given
+    if not isinstance(options, SolverOptions):
+        raise InputError(f"{name} takes SolverOptions(method=..., tolerance=...), not {given!r}.")
+    return options
+
+
 @dataclass(frozen=True)
 class Stage:
     """What one stage of the solver did.
@@ -342,4 +350,4 @@ class _Damped(_Iteration):
 
 _RUNS = {"iteration": _Iteration, "anderson": _Anderson, "damped": _Damped}
 
-__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "solve"]
+__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "as_solver_options", "solve"]
