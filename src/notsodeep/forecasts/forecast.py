@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
-from notsodeep.forecasts.finite_width import log_growth, settling_probability
+from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, error_curve, residual_curve
 from notsodeep.validation import Array, as_count
@@ -61,8 +61,12 @@ def forecast(
     return measure_network(model, X, steps, initial)
 
 
+@singledispatch
 def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
-    """The forecast of a model: in the wide limit, or of the median network of a width."""
+    """The forecast of a model: in the wide limit, or of the median network of a width.
+
+    A new class of models registers with `fields_of`, or here if its covariances are no such fields.
+    """
     fields = fields_of(model, X)
     loop = fields.loop_steps
     try:
