@@ -12,9 +12,9 @@ from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
-from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, error_curve, residual_curve
+from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.validation import Array, as_count
 
 MAX_STEPS = 200
