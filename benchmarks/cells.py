@@ -138,7 +138,12 @@ def rate_rows(width: int, draws: int) -> list[list[str]]:
             measured = nsd.forecast(block, X, z0=z0)
             settled += bool(np.asarray(measured.settles).all())
             rates.append(np.nanmedian(measured.rate) if np.isfinite(measured.rate).any() else np.nan)
-        shown = [f"{scale:g}", f"{np.median(predicted):.3f}", f"{np.nanmedian(rates):.3f}", f"{settled} of {draws}"]
+        shown = [
+            f"{scale:g}",
+            f"{np.median(predicted):.3f}",
+            f"{np.nanmedian(rates):.3f}",
+            f"{settled} of {draws}",
+        ]
         rows.append(shown)
         print(" | ".join(shown), flush=True)
     return rows
@@ -174,19 +179,28 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="small widths, few networks")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     widths, draws = ((64, 128), 2) if quick else ((128, 256, 512, 1024), 8)
-    kernel_head = ["cell", *(f"CK, m = {width}" for width in widths), "power of m", *(f"NTK, {w}" for w in widths), "power"]
+    kernel_head = [
+        "cell",
+        *(f"CK, m = {width}" for width in widths),
+        "power of m",
+        *(f"NTK, {w}" for w in widths),
+        "power",
+    ]
     parts = [
         "# Cells beside networks\n",
         f"Median relative distance of the empirical kernels of {draws} networks from the exact ones, six samples.\n",
         _table(kernel_head, kernel_rows(widths, draws)),
         "\nRate of a block with RMSNorm, SwiGLU and two sublayers, read from torch; inputs of norm 1, scaled.\n",
         _table(
-            ["scale", "predicted rate", "measured rate", "settles"], rate_rows(100 if quick else 600, 2 if quick else 6)
+            ["scale", "predicted rate", "measured rate", "settles"],
+            rate_rows(100 if quick else 600, 2 if quick else 6),
         ),
         "\nTime of a two-layer cell relative to a DEQ, n = 2000, p = 784.\n",
         _table(["activation", "CK", "NTK"], time_rows(300 if quick else 2000)),

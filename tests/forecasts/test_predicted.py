@@ -9,7 +9,7 @@ import torch
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import fields_of
-from notsodeep.forecasts.finite_width import settling_probability
+from notsodeep.forecasts.width_effects import settling_probability
 from notsodeep.models import normalised_adjacency
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator, ScalarFormatter
 from notsodeep.figures.style import line_style, panel, point_style, styled
 from notsodeep.validation import Array
 
-# Rates at which colours end.
+# Rate at which colours end.
 _DARK = 1.5
 
 

@@ -269,7 +269,7 @@ class GraphFields(Fields):
 
 
 def _slope_fourth_moment(phi: Activation, q: Array) -> Array:
-    """E[φ'(√q ξ)⁴]."""
+    """Compute the fourth moment of the slope, E[φ'(√q ξ)⁴]."""
     return np.asarray((phi.derivative(np.sqrt(q)[:, None] * POINTS) ** 4).mean(axis=1))
 
 

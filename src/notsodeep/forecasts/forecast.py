@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from scipy.interpolate import CubicSpline
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.cell_forecast import forecast_cell
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
-from notsodeep.forecasts.finite_width import log_growth, settling_probability
 from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, error_curve, residual_curve
+from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.models.cell_models import CellModel
 from notsodeep.validation import Array, as_count
 
@@ -65,12 +65,12 @@ def forecast(
     return measure_network(model, X, steps, initial)
 
 
+@singledispatch
 def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
-    """The forecast of a model: in the wide limit, or of the median network of a width."""
-    if isinstance(model, CellModel):
-        if model.shorthand is None:
-            return forecast_cell(model, X, width, max_steps)
-        model = model.shorthand
+    """The forecast of a model: in the wide limit, or of the median network of a width.
+
+    A new class of models registers with `fields_of`, or here if its covariances are no such fields.
+    """
     fields = fields_of(model, X)
     loop = fields.loop_steps
     try:
@@ -101,6 +101,14 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
         partial(_curves, _anderson, fields, loop or max_steps), chance, error, remark, width, loop,
         safe_gain=partial(_safe_gain, fields),
     )  # fmt: skip
+
+
+@predict.register
+def _(model: CellModel, X: Any, width: int | None, max_steps: int) -> Forecast:
+    """A named model as such, any other cell by its perturbations and the covariances between its steps."""
+    if model.shorthand is not None:
+        return predict(model.shorthand, X, width, max_steps)
+    return forecast_cell(model, X, width, max_steps)
 
 
 def _at_size(size: Array, spread: Array, norm: Array, curve: Array) -> Array:

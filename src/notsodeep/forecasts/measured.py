@@ -93,14 +93,10 @@ def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, ini
 
 
 class _CellProblem:
-    """The samples of a cell as a problem for the solver of `nets`, which records the residual of every evaluation.
+    """The samples of a cell as a problem for the solver of `nets`, which starts at z_1, the image of z_0.
 
-    Args:
-        cell: cell(z, x) of states (samples, size).
-        x: its second argument.
-        first: z_1, where the solver starts.
-        residuals: one tensor for each evaluation, NaN for samples that were not evaluated.
-        rows: numbers of these samples among all.
+    `residuals` has one tensor for each evaluation, NaN for samples that were not evaluated; `rows` are the numbers of
+    these samples among all.
     """
 
     def __init__(self, cell: Cell, x: Tensor, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:

@@ -31,12 +31,18 @@ def _table() -> dict[str, Any]:
 def log_growth(size: Array, steps: Array) -> Array:
     """Median of log ‖Gᵏv‖/‖v‖ for Gaussian matrices G with entries of variance 1/size, (sizes, steps)."""
     table = _table()["growth"]
-    grid = np.log2(table["sizes"]), np.array(table["scaled_steps"])
-    sizes = np.clip(size, *SIZES)[:, None]
-    points = np.stack(np.broadcast_arrays(np.log2(sizes), steps / np.sqrt(sizes)), axis=-1)
-    values = np.array(table["log_growth"])
-    # Beyond the table the growth of a step is that of its last steps: the logarithm of the spectral radius.
-    return np.asarray(RegularGridInterpolator(grid, values, bounds_error=False, fill_value=None)(points))
+    sizes, grid = np.log2(table["sizes"]), np.array(table["scaled_steps"])
+    place = np.log2(np.clip(size, *SIZES))
+    scaled = steps / np.exp2(0.5 * place)[:, None]
+    below = np.clip(np.searchsorted(sizes, place) - 1, 0, len(sizes) - 2)
+    upper = (place - sizes[below]) / (sizes[below + 1] - sizes[below])
+    found = np.zeros_like(scaled)
+    for number, row in enumerate(np.array(table["log_growth"])):
+        weight = np.where(below == number, 1.0 - upper, 0.0) + np.where(below + 1 == number, upper, 0.0)
+        # Beyond the table the growth of a step is that of its last steps: the logarithm of the spectral radius.
+        beyond = (row[-1] - row[-2]) / (grid[-1] - grid[-2]) * np.maximum(scaled - grid[-1], 0.0)
+        found += weight[:, None] * (np.interp(scaled, grid, row) + beyond)
+    return found
 
 
 def settling_probability(name: str, rate: Array, width: int) -> tuple[Array | None, Array | None, str]:
