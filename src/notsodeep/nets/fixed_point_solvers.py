@@ -7,7 +7,7 @@ converged leave the loop, so that slow samples do not cost iterations of the fas
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
