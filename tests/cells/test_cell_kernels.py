@@ -9,7 +9,7 @@ import notsodeep as nsd
 from notsodeep import cells
 from notsodeep.cells.layouts import Layout
 from notsodeep.cells.rates import Perturbations
-from notsodeep.cells.samples import equilibrium_terms, loop_terms
+from notsodeep.cells.sample_terms import equilibrium_terms, loop_terms
 from notsodeep.cells.structure import Cell
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import expression_of, model_from_dict, normalised_adjacency

@@ -27,7 +27,15 @@ PADDINGS, NORMS = ("zeros", "circular"), ("rms", "layer")
 class Node:
     """A vector of a cell. Add nodes, multiply them with numbers, or gate one with another (`a * b`)."""
 
-    parents: tuple[Node, ...] = ()
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        """The nodes that this one is made from."""
+        values = [
+            part
+            for value in vars(self).values()
+            for part in (value if isinstance(value, tuple) else (value,))
+        ]
+        return tuple(part for part in values if isinstance(part, Node))
 
     def __add__(self, other: Any) -> Node:
         return _add(self, other)
@@ -82,11 +90,6 @@ class Weighted(Node):
 
     node: Node
     variance: float
-
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """What the weights read."""
-        return (self.node,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,11 +146,6 @@ class Activated(Node):
     node: Node
     phi: Activation
 
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """What is activated."""
-        return (self.node,)
-
     def __str__(self) -> str:
         return f"{self.phi}({self.node})"
 
@@ -159,11 +157,6 @@ class Norm(Node):
     node: Node
     kind: str
 
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """What is normalised."""
-        return (self.node,)
-
     def __str__(self) -> str:
         return f"norm({self.node})"
 
@@ -173,11 +166,6 @@ class Sum(Node):
     """The sum of nodes."""
 
     terms: tuple[Node, ...]
-
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """The terms."""
-        return self.terms
 
     def __str__(self) -> str:
         return "(" + " + ".join(map(str, self.terms)) + ")"
@@ -190,11 +178,6 @@ class Scaled(Node):
     node: Node
     factor: float
 
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """What is multiplied."""
-        return (self.node,)
-
     def __str__(self) -> str:
         return f"{self.factor:g}·{self.node}"
 
@@ -206,11 +189,6 @@ class Gate(Node):
     left: Node
     right: Node
 
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """The factors."""
-        return (self.left, self.right)
-
     def __str__(self) -> str:
         return f"({self.left} ∘ {self.right})"
 
@@ -221,11 +199,6 @@ class Readout(Node):
 
     node: Node
     kind: str
-
-    @property
-    def parents(self) -> tuple[Node, ...]:  # type: ignore[override]
-        """What is read out."""
-        return (self.node,)
 
     def __str__(self) -> str:
         return f"{self.kind}({self.node})"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.moments import Atom, Combination, Moments, SampleTerms, Vector
-from notsodeep.cells.samples import cut_nodes, walk
+from notsodeep.cells.sample_terms import cut_nodes, walk
+from notsodeep.cells.second_moments import Atom, Combination, Moments, SampleTerms, Vector
 from notsodeep.cells.structure import Cell
 from notsodeep.errors import ConvergenceError
 from notsodeep.validation import Array

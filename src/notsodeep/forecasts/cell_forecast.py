@@ -9,9 +9,9 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.moments import DualOf, Moments, SampleTerms, Vector
 from notsodeep.cells.rates import Perturbations
-from notsodeep.cells.samples import equilibrium_terms, loop_step, own_dual
+from notsodeep.cells.sample_terms import equilibrium_terms, loop_step, own_dual
+from notsodeep.cells.second_moments import DualOf, Moments, SampleTerms, Vector
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
 from notsodeep.gaussian.activations import Activation

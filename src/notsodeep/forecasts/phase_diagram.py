@@ -10,7 +10,7 @@ import numpy as np
 
 from notsodeep.cells.layouts import Layout
 from notsodeep.cells.rates import Perturbations
-from notsodeep.cells.samples import equilibrium_terms
+from notsodeep.cells.sample_terms import equilibrium_terms
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.variance import contraction_rates

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.cells.cell_serial import cell_from_list, cell_to_list
 from notsodeep.cells.expressions import Conv, Node
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.samples import equilibrium_terms, loop_terms
-from notsodeep.cells.serial import cell_from_list, cell_to_list
+from notsodeep.cells.sample_terms import equilibrium_terms, loop_terms
 from notsodeep.cells.structure import Cell
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation

@@ -10,9 +10,9 @@ from math import prod
 import numpy as np
 
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.moments import Jet, Moments, SampleTerms, Vector
 from notsodeep.cells.rates import check_growth
-from notsodeep.cells.samples import cut_nodes, equilibrium_terms, loop_terms, settle_exceptions
+from notsodeep.cells.sample_terms import cut_nodes, equilibrium_terms, loop_terms, settle_exceptions
+from notsodeep.cells.second_moments import Jet, Moments, SampleTerms, Vector
 from notsodeep.cells.structure import Cell
 from notsodeep.duals.dual import Dual, DualEvidence
 from notsodeep.duals.sides import Side

@@ -9,7 +9,7 @@ import numpy as np
 
 from notsodeep.cells.expressions import Activated, Bias, Gate, Input, Norm, Scaled, State, Sum, Weighted
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.moments import Atom, Combination, DualOf, Moments, SampleTerms, Vector
+from notsodeep.cells.second_moments import Atom, Combination, DualOf, Moments, SampleTerms, Vector
 from notsodeep.cells.structure import Cell
 from notsodeep.duals.dual import Dual
 from notsodeep.duals.sides import Side
