@@ -134,7 +134,7 @@ def test_a_deq_as_an_expression_is_the_deqnet_of_the_same_seed() -> None:
     inner = cells.bias(cells.dense(z, 0.5) + cells.dense(x, 0.6), 0.1)
     net = build(Equilibrium(cells.activation(inner, "tanh")), seed=7)
     named = build(DEQ("tanh", 0.5, 0.6, 0.1), seed=7)
-    _same_network(net, named, rows())
+    assert_same_network(net, named, rows())
 
 
 @pytest.mark.parametrize("readout", ["flatten", "pool"])
@@ -149,10 +149,10 @@ def test_a_convdeq_as_an_expression_is_the_convdeqnet_of_the_same_seed(readout: 
         ConvDEQ("relu", 0.5, 0.6, 0.1, padding=padding, readout=readout), (2, 4, 5), 7, OUTPUTS, **sizes
     )
     X = gaussian_rows(3, 40, seed=2).reshape(3, 2, 4, 5)
-    _same_network(net, named, X)
+    assert_same_network(net, named, X)
 
 
-def _same_network(net: Any, named: Any, X: Tensor) -> None:
+def assert_same_network(net: Any, named: Any, X: Tensor) -> None:
     assert type(net) is CellNet
     assert type(named) in (DEQNet, ConvDEQNet)
     assert_close(as_array(net(X)), as_array(named(X)), Oracle.QUADRATURE)
@@ -237,7 +237,7 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
     assert_close(as_array(net(X)), as_array(alone), Oracle.QUADRATURE)
 
 
-def test_copies_and_pickles_are_the_same_network() -> None:
+def test_copies_and_pickles_are_theassert_same_network() -> None:
     net, X = build(Equilibrium(two_sublayers())), rows()
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(other(X), net(X))

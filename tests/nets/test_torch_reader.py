@@ -86,7 +86,7 @@ def square(values: Tensor) -> float:
     return float(values.detach().double().square().mean())
 
 
-def same(model: Equilibrium, step: cells.expressions.Node) -> None:
+def assert_same(model: Equilibrium, step: cells.expressions.Node) -> None:
     """The model has the structure of an expression, and its variances."""
     found, expected = ([n for n in nodes_of(s) if isinstance(n, Weighted)] for s in (model.step, step))
     assert [type(n) for n in found] == [type(n) for n in expected]
@@ -101,7 +101,7 @@ def test_a_simple_cell_is_a_deq() -> None:
     inner = cells.bias(cells.dense(z, M * square(W.weight)), square(W.bias)) + cells.dense(
         x, square(U.weight)
     )
-    same(model, cells.activation(inner, "tanh"))
+    assert_same(model, cells.activation(inner, "tanh"))
     assert model.to_dict()["kind"] == "deq"
 
 
@@ -116,7 +116,7 @@ def test_a_recursive_block_has_two_gated_sublayers() -> None:
 
     y = z + cells.dense(x, 1.0 / M)
     step = cells.norm(sublayer(cells.norm(sublayer(y, block.first)), block.second))
-    same(from_torch(block, Z, Z), step)
+    assert_same(from_torch(block, Z, Z), step)
 
 
 def test_kernel_of_a_recursive_block_is_that_of_wide_modules() -> None:
@@ -153,7 +153,7 @@ def test_concatenation_is_one_map_for_each_part() -> None:
     h = cells.bias(cells.dense(z, M * of_z) + cells.dense(x, of_x), square(adapter.bias))
     hidden = cells.bias(cells.dense(cells.norm(h, "layer"), M * square(up.weight)), square(up.bias))
     branch = cells.dense(cells.activation(hidden, "gelu"), 4 * M * square(down.weight))
-    same(model, cells.norm(h + cells.bias(branch, square(down.bias)), "layer"))
+    assert_same(model, cells.norm(h + cells.bias(branch, square(down.bias)), "layer"))
 
 
 def test_gains_after_and_before_weights_are_folded_in() -> None:
@@ -175,7 +175,7 @@ def test_gains_after_and_before_weights_are_folded_in() -> None:
     weights = gamma.double()[:, None] * outer.weight
     branch = cells.dense(cells.activation(hidden, "swish"), 3 * M * square(weights))
     read = cells.bias(cells.dense(x, square(inputs.weight)), square(inputs.bias))
-    same(model, cells.norm(0.5 * z + branch + read, "layer"))
+    assert_same(model, cells.norm(0.5 * z + branch + read, "layer"))
     assert cell.training, "the module itself is not changed"
 
 
@@ -188,7 +188,7 @@ def test_filters_of_images() -> None:
     z, x = cells.state(), cells.input()
     state = cells.bias(cells.conv(z, 9 * M * square(W.weight), 3, "circular"), square(W.bias))
     inner = state + cells.conv(x, 9 * square(U.weight), 3, "circular")
-    same(model, cells.pool(cells.activation(inner, "relu")))
+    assert_same(model, cells.pool(cells.activation(inner, "relu")))
     assert model.to_dict()["kind"] == "conv_deq"
 
 
@@ -211,7 +211,7 @@ def test_norms_that_are_written_out(name: str) -> None:
     step = cells.norm(z + cells.dense(x, square(cell.U.weight)))
     if name == "normalize":
         step = 4.0 * (0.25 * step)
-    same(from_torch(cell, Z, X), step)
+    assert_same(from_torch(cell, Z, X), step)
 
 
 def _halves(s: Any, z: Tensor) -> Tensor:
@@ -234,7 +234,7 @@ def test_gates(name: str) -> None:
     z, x = cells.state(), cells.input()
     gate = cells.activation(cells.dense(z, M * square(both.weight[:M])), "sigmoid")
     value = cells.activation(cells.dense(z, M * square(both.weight[M:])), "tanh")
-    same(
+    assert_same(
         from_torch(cell, Z, X),
         cells.dense(gate * value, M * square(cell.out.weight)) + cells.dense(x, square(U.weight)),
     )

@@ -58,10 +58,8 @@ def forecast(
     if not (hasattr(model, "spec") and hasattr(model, "cell")):
         return measure_cell(model, X, z0, steps)
     initial = None
-    # Not every model that has a network has a forecast.
-    if fields_of.dispatch(type(model.spec)) is not fields_of.dispatch(object):
-        with suppress(ConvergenceError):
-            initial = predict(model.spec, X, None, steps)
+    with suppress(ConvergenceError):
+        initial = predict(model.spec, X, None, steps)
     return measure_network(model, X, steps, initial)
 
 

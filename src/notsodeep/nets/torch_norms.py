@@ -32,11 +32,11 @@ class NormOperations:
     # --- arguments and results ------------------------------------------------------------------------------------
 
     def state(self, size: int) -> Vector:
-        """The state."""
+        """Return the state as a vector of the cell."""
         return Vector(ex.state(), size)
 
     def input(self, size: int) -> InputVector:
-        """The input."""
+        """Return the input as a value that weights may read."""
         return InputVector(self._input, size)
 
     def node(self, value: Any) -> ex.Node:

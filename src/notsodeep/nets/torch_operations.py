@@ -177,7 +177,7 @@ class Operations(NormOperations):
         return self.add(one, self.mul(other, -alpha) if isinstance(other, ABSTRACT) else -alpha * other)
 
     def neg(self, value: Any) -> Any:
-        """−value."""
+        """Read a negation as a multiple."""
         return self.mul(value, -1.0)
 
     def mul(self, one: Any, other: Any) -> Any:

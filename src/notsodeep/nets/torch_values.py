@@ -188,7 +188,7 @@ class MeanSquare:
         return MeanSquare(self.of, sqrt(self.factor), True, self.inverse)
 
     def inverted(self) -> MeanSquare:
-        """The reciprocal."""
+        """Return one over the value."""
         return MeanSquare(self.of, 1.0 / self.factor, self.root, not self.inverse)
 
     def times(self, number: float) -> MeanSquare:
