@@ -114,7 +114,7 @@ def kernel_rows(widths: tuple[int, ...], draws: int) -> list[list[str]]:
                     singles[kernel].append(float(distance))
             for kernel, values in singles.items():
                 errors[kernel].append(float(np.median(values)))
-        for kernel, values in errors.items():
+        for values in errors.values():
             slope = np.polyfit(np.log(widths), np.log(values), 1)[0]
             cells_of_row += [*(f"{100 * value:.1f} %" for value in values), f"{slope:.2f}"]
         rows.append(cells_of_row)
