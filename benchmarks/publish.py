@@ -48,6 +48,7 @@ SECTIONS = (
     ("verdicts", "How often is the verdict right?", "`python benchmarks/verdicts.py`"),
     ("distillation", "Distillation", "`python benchmarks/distillation.py`"),
     ("estimators", "Estimators", "`python benchmarks/estimators.py`"),
+    ("forecast", "Forecasts beside networks", "`python benchmarks/forecast.py`"),
 )
 
 
