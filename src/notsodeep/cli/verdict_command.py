@@ -110,7 +110,7 @@ def verdict(
         data = data.for_weights()
         samples = data.samples()
         net = trained_network(weights, activation)
-        passes = {} if epochs is None else {"epochs": epochs}
+        passes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
         found = judge(net, samples.rows, target_agreement=target_agreement, progress=not as_json, **passes)
     elif epochs is not None:
         raise InputError(

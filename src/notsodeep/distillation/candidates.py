@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -33,8 +32,6 @@ _MANY = 14
 # Hidden layers of MLPs for teachers without known steps; passes for each epoch of other fits, since they start anew.
 _MLPS, _MLP_PASSES = ((64,), (256,), (256, 256), (512, 512)), 4
 _LEAST_MLP, _MOST_MLP = 64, 1024
-# Error of an MLP, over that of one step of a DEQ, from which on no larger MLP is trained.
-_HOPELESS = 1.5
 
 
 class Draft(NamedTuple):
@@ -60,14 +57,11 @@ def all_candidates(teacher: Teacher, fitter: Fitter, steps: Sequence[int], epoch
         steps: numbers of own steps of a DEQ for which all weights are trained as well.
         epochs: passes over the rows of such a training; 0 for closed forms only.
     """
-    network, one_step = teacher.network, math.inf
+    network = teacher.network
     hidden: Sequence[tuple[int, ...]] = _MLPS
     if network is not None:
         yield from _unrolled(DEQCell(network), fitter)
-        for draft in _own_steps(network, fitter, steps, epochs):
-            if draft.network.steps == 1:
-                one_step = min(one_step, fitter.error(draft.network))
-            yield draft
+        yield from _own_steps(network, fitter, steps, epochs)
         units = max(_LEAST_MLP, min(_MOST_MLP, network.layer_size))
         hidden = ((units // 2,), (units,))
     elif teacher.cell is not None:
@@ -84,9 +78,6 @@ def all_candidates(teacher: Teacher, fitter: Fitter, steps: Sequence[int], epoch
         student = PlainMLP(X, layers, Y.shape[1])
         fitter.all_weights(student, passes, name, max(layers))
         yield Draft(name, "mlp", student)
-        # A larger one would take as long as one step of the DEQ, and be further from it.
-        if fitter.error(student) > _HOPELESS * one_step:
-            break
 
 
 def _unrolled(cell: DEQCell | ModuleCell, fitter: Fitter) -> Iterator[Draft]:

@@ -170,7 +170,7 @@ class Distilled(Shown):
         bound = f"at least {self.chosen.lower:.2%}"
         if self.certain:
             return f"It reaches {target} agreement with 95 % certainty ({bound})."
-        words = f"No candidate reaches {target} with 95 % certainty; this is the fastest of the most faithful ones ({bound})."
+        words = f"No candidate reaches {target} with 95 % certainty; this is the most faithful and fast one ({bound})."
         needed = None if self.single_output else rows_to_certify(self.target_agreement)
         if needed is not None and self.chosen.interval[1] >= self.target_agreement:
             words += f" Certifying {target} takes about {needed} rows."
