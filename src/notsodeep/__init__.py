@@ -24,6 +24,7 @@ _HOMES = {
     "ConvDEQ": "models",
     "ConvExplicit": "models",
     "GraphDEQ": "models",
+    "NeuralODE": "models",
     "GaussianMixture": "data",
     "UnitSphere": "data",
     "MixtureStatistics": "data",

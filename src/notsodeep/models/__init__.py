@@ -4,6 +4,7 @@ from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.graph import GraphDEQ, GraphExplicit, normalised_adjacency
+from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model, as_tau
 from notsodeep.models.stored_models import model_from_dict
 
@@ -15,6 +16,7 @@ __all__ = [
     "GraphDEQ",
     "GraphExplicit",
     "Model",
+    "NeuralODE",
     "Program",
     "RowModel",
     "Samples",

@@ -11,6 +11,7 @@ from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.graph import GraphDEQ, GraphExplicit
+from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.models.protocol import Model
 
 # The words that `to_dict` writes under "kind".
@@ -22,6 +23,7 @@ KINDS: dict[str, Callable[[Any], Model]] = {
     "conv_explicit": ConvExplicit.from_dict,
     "graph_deq": GraphDEQ.from_dict,
     "graph_explicit": GraphExplicit.from_dict,
+    "neural_ode": NeuralODE.from_dict,
 }
 
 
