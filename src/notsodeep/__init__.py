@@ -50,6 +50,8 @@ _HOMES = {
     "RowScaler": "estimators",
     "learning_curve": "learning",
     "best_ridge": "learning",
+    "loop_curve": "learning",
+    "LoopCurve": "learning",
     "compare_models": "learning",
     "depth_curve": "verdicts",
     "DepthCurve": "verdicts",

@@ -12,6 +12,7 @@ from notsodeep.figures.line_plots import (
     plot_errors,
     plot_learning_curve,
     plot_learning_curves,
+    plot_loop_curve,
     plot_losses,
     plot_norms,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "plot_kernel",
     "plot_learning_curve",
     "plot_learning_curves",
+    "plot_loop_curve",
     "plot_losses",
     "plot_norms",
     "plot_phase_diagram",
