@@ -102,7 +102,7 @@ def test_the_error_estimate_bounds_the_change_with_many_nodes():
         K, info = nsd.tangent_kernel(model, X, return_info=True)
         all_rows = slice(0, len(X))
         gram = X @ X.T
-        fine = TimeKernels(model, 60, np.diag(gram).copy(), None, True)
+        fine = TimeKernels(model, time_nodes(60, model.duration, 0.0), np.diag(gram).copy(), None, True)
         reference = fine.tile(gram, all_rows, all_rows, diagonal=True).kernel(Kernel.NTK)
         scale = np.sqrt(np.outer(np.diag(K), np.diag(K)))
         assert np.abs((K - reference) / scale).max() <= 2.0 * info.error_bound, name
@@ -115,6 +115,18 @@ def test_one_sample_is_a_graph_model_whose_graph_is_time():
     covariance = nsd.conjugate_kernel(graph, np.ones((8, 1)), of="preactivations")
     model = nsd.NeuralODE("tanh", 1.4, 1.3, 0.9)
     np.testing.assert_allclose(model.variances(np.ones(1), nodes=8)[0], np.diag(covariance), rtol=1e-12)
+
+
+def test_many_euler_steps_approach_the_ode():
+    model = nsd.NeuralODE("tanh", 1.5, 1.2, 0.6, sigma_b2=0.5, decay=0.7)
+    exact = nsd.tangent_kernel(model, X)
+    errors = [np.abs(nsd.tangent_kernel(model.unrolled(n), X) - exact).max() for n in (20, 40)]
+    assert errors[1] < 0.05 * np.abs(exact).max()
+    assert errors[0] / errors[1] == pytest.approx(2.0, rel=0.1)
+    # One step is linear in the input: h(1) = (1 - decay T) σ_u U x + T (σ_w W φ(σ_u U x) + σ_b B x).
+    features = nsd.conjugate_kernel(nsd.Explicit(["tanh"], weights=[0.6]), X)
+    one = (0.6 * (1.0 - 0.7 * 1.2) ** 2 + 0.5 * 1.2**2) * X @ X.T + 1.5 * 1.2**2 * features
+    np.testing.assert_allclose(nsd.conjugate_kernel(model.unrolled(1), X), one, rtol=1e-10)
 
 
 def test_with_much_decay_the_state_is_the_preactivation_of_a_deq():
@@ -153,6 +165,7 @@ def test_euler_networks_approach_the_conjugate_kernel():
 def test_blocks_stores_estimators_and_files_take_the_model(tmp_path):
     model = nsd.NeuralODE("gelu", 1.2, 1.5, 0.8, sigma_b2=0.2, decay=0.5)
     assert model_from_dict(model.to_dict()) == model
+    assert model_from_dict(model.unrolled(3).to_dict()) == model.unrolled(3)
     rows = np.random.default_rng(0).normal(size=(90, 5)) / np.sqrt(5)
     K = nsd.tangent_kernel(model, rows)
     stored = nsd.tangent_kernel(model, rows, out=tmp_path / "k.zarr", block=40)

@@ -10,6 +10,7 @@ from notsodeep.equivalents.error import (
     equivalence_error,
     kernel_distance,
 )
+from notsodeep.equivalents.flow_series import flow_coefficients as _registered  # noqa: F401
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 

@@ -6,6 +6,7 @@ NeuralODE("tanh", 1.0, duration=3.0, sigma_b2=0.5, decay=1.0)   # reads the inpu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +18,9 @@ from notsodeep.gaussian.activations import activation as as_activation
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
+from notsodeep.models.explicit import Explicit
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
-from notsodeep.models.time_nodes import time_nodes
+from notsodeep.models.time_nodes import euler_nodes, time_nodes
 from notsodeep.models.time_programs import TimeProgram, own_fields
 from notsodeep.validation import Array, as_number, as_variance
 
@@ -44,6 +46,7 @@ class NeuralODE(RowModel):
         decay: rate at which the state decays.
     """
 
+    bias2 = 0.0
     activation: Activation
     sigma_w2: float
     duration: float
@@ -87,6 +90,24 @@ class NeuralODE(RowModel):
         """Variances of the state at Legendre nodes in time, (samples, nodes), for samples with these squared norms."""
         return own_fields(self, time_nodes(nodes, self.duration, self.decay), squares).variances
 
+    def preactivation_variance(self, tau0: float) -> float:
+        """The variance of the state at the end, for inputs of norm tau0."""
+        nodes = time_nodes(NODES, self.duration, self.decay)
+        values = self.variances(np.array([as_tau(tau0) ** 2]))[0]
+        return float((nodes.interpolation(np.array([self.duration])) @ values)[0])
+
+    def preactivation_variances(self, tau0: float) -> list[float]:
+        """The same in a list, as explicit networks have it for their layers."""
+        return [self.preactivation_variance(tau0)]
+
+    def network(self, layers: Iterable[Activation], **variances: Any) -> Explicit:
+        """An explicit network of these layers for the same samples."""
+        return Explicit(layers, **variances)
+
+    def unrolled(self, depth: int) -> EulerODE:
+        """Euler's method with `depth` steps, whose weights are shared as in the model itself."""
+        return EulerODE(self, depth)
+
     def largest_variance(self, norm: float) -> float:
         """The largest variance of the state over time, for inputs of norms up to `norm`."""
         squares = norm**2 * np.concatenate([[0.0], np.geomspace(1e-8, 1.0, 5)])
@@ -125,4 +146,49 @@ class NeuralODE(RowModel):
         return f"NeuralODE({', '.join(parts)})"
 
 
-__all__ = ["NeuralODE"]
+@dataclass(frozen=True)
+class EulerODE(RowModel):
+    """Euler's method for a neural ODE with a few steps, a residual network with shared weights.
+
+    Attributes:
+        ode: the neural ODE.
+        steps: number of steps.
+    """
+
+    ode: NeuralODE
+    steps: int
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> TimeProgram:
+        """The recursion over the steps of both samples."""
+        tangent = any(kernel.is_tangent for kernel in kernels)
+        nodes = euler_nodes(self.steps, self.ode.duration, self.ode.decay)
+        return TimeProgram(self.ode, left, right, tangent, nodes)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        """The activation φ."""
+        return self.ode.activations
+
+    def centred(self, tau0: float) -> EulerODE:
+        """Euler's method for the centred neural ODE."""
+        return EulerODE(self.ode.centred(tau0), self.steps)
+
+    def largest_variance(self, norm: float) -> float:
+        """The largest variance of the state of the neural ODE."""
+        return self.ode.largest_variance(norm)
+
+    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
+        """The neural ODE and the number of steps as plain JSON values."""
+        return {"kind": "euler_ode", "ode": self.ode.to_dict(write), "steps": self.steps}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> EulerODE:
+        """The model that `to_dict` wrote down."""
+        entry = mapping(data, "a model", ("kind", "ode", "steps"))
+        return cls(NeuralODE.from_dict(entry["ode"]), int(number(entry["steps"], "steps")))
+
+    def __str__(self) -> str:
+        return f"{self.ode} by {self.steps} Euler steps"
+
+
+__all__ = ["EulerODE", "NeuralODE"]

@@ -44,7 +44,7 @@ class TimeNodes:
     @property
     def start(self) -> Array:
         """∫₀ᵀ e^{-decay a} f(a) da = start · f."""
-        return self.end[::-1]
+        return np.ascontiguousarray(self.end[::-1])
 
     def interpolation(self, times: Array) -> Array:
         """The matrix from values at the nodes to values at other times."""
@@ -67,6 +67,18 @@ def time_nodes(count: int, duration: float, decay: float) -> TimeNodes:
     return TimeNodes(*(frozen(part) for part in parts))
 
 
+@lru_cache(maxsize=64)
+def euler_nodes(steps: int, duration: float, decay: float) -> TimeNodes:
+    """The nodes of Euler's method with this many steps: sums over earlier steps in the place of integrals."""
+    length = duration / steps
+    powers = (1.0 - decay * length) ** np.arange(steps + 1)
+    later = np.subtract.outer(np.arange(steps), np.arange(steps)) - 1
+    integral = np.where(later >= 0, length * powers[np.maximum(later, 0)], 0.0)
+    end = length * powers[:-1][::-1]
+    parts = length * np.arange(steps), np.full(steps, length), integral, end, powers
+    return TimeNodes(*(frozen(np.asarray(part, dtype=np.float64)) for part in parts))
+
+
 def _lagrange(nodes: Array, points: Array) -> Array:
     """Values of the Lagrange polynomials of the nodes at other points, (points, nodes), by the barycentric formula."""
     span = 0.25 * (nodes[-1] - nodes[0]) if len(nodes) > 1 else 1.0
@@ -82,4 +94,4 @@ def _lagrange(nodes: Array, points: Array) -> Array:
     return np.asarray(values)
 
 
-__all__ = ["TimeNodes", "time_nodes"]
+__all__ = ["TimeNodes", "euler_nodes", "time_nodes"]

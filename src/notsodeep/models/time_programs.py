@@ -123,11 +123,11 @@ def own_fields(model: NeuralODE, nodes: TimeNodes, squares: Array, careful: bool
 
 
 class TimeKernels:
-    """All kernels of pairs of samples on a given number of nodes in time.
+    """All kernels of pairs of samples on given nodes in time.
 
     Args:
         model: the model.
-        count: number of nodes.
+        nodes: the nodes.
         rows: squared norms of the samples of the rows, followed by anchors.
         columns: the same of the columns; None for the same samples.
         tangent: whether tangent kernels are needed.
@@ -137,14 +137,13 @@ class TimeKernels:
     def __init__(
         self,
         model: NeuralODE,
-        count: int,
+        nodes: TimeNodes,
         rows: Array,
         columns: Array | None,
         tangent: bool,
         careful: bool = False,
     ) -> None:
-        self.model, self.tangent, self.count = model, tangent, count
-        self.nodes = time_nodes(count, model.duration, model.decay)
+        self.model, self.tangent, self.nodes, self.count = model, tangent, nodes, len(nodes.times)
         own = [own_fields(model, self.nodes, part, careful) for part in (rows, columns) if part is not None]
         self.evidence, self.steps = own[0].evidence, max(part.steps for part in own)
         self.dual = Dual(
@@ -238,20 +237,31 @@ class TimeKernels:
 
 
 class TimeProgram(RowProgram):
-    """The kernels of a model in continuous time, on as many nodes as its samples need."""
+    """The kernels of a model in continuous time, on as many nodes as its samples need, or on given nodes."""
 
     tile_side = SIDE
 
-    def __init__(self, model: NeuralODE, left: Samples, right: Samples | None, tangent: bool) -> None:
+    def __init__(
+        self,
+        model: NeuralODE,
+        left: Samples,
+        right: Samples | None,
+        tangent: bool,
+        nodes: TimeNodes | None = None,
+    ) -> None:
         super().__init__(left, right)
         self.model, self.tangent = model, tangent
         squares, others = self.squares
         norms = squares if others is None else np.concatenate([squares, others])
-        self.count, self.time_error, self.growth = nodes_needed(model, norms, tangent)
+        self.time_error, self.growth = 0.0, 1.0
+        if nodes is None:
+            count, self.time_error, self.growth = nodes_needed(model, norms, tangent)
+            nodes = time_nodes(count, model.duration, model.decay)
+        self.nodes = nodes
         self._start_kernels(careful=False)
 
     def _start_kernels(self, careful: bool) -> None:
-        self.kernels = TimeKernels(self.model, self.count, *self.squares, self.tangent, careful)
+        self.kernels = TimeKernels(self.model, self.nodes, *self.squares, self.tangent, careful)
         self.checks = [self.kernels.check]
 
     def integrate_all_pairs(self) -> None:
@@ -296,7 +306,8 @@ def nodes_needed(model: NeuralODE, squares: Array, tangent: bool) -> tuple[int, 
 def _probe_kernels(model: NeuralODE, count: int, probes: Array, tangent: bool) -> tuple[Array, float]:
     """The kernels of the probes relative to √(K_ii K_jj), and the growth of errors."""
     everything, gram = slice(0, len(probes)), probes @ probes.T
-    kernels = TimeKernels(model, count, np.diag(gram).copy(), None, tangent)
+    nodes = time_nodes(count, model.duration, model.decay)
+    kernels = TimeKernels(model, nodes, np.diag(gram).copy(), None, tangent)
     tile = kernels.tile(gram, everything, everything, diagonal=True)
     names = (Kernel.CK, Kernel.NTK) if tangent else (Kernel.CK,)
     values = [tile.kernel(name) for name in names]

@@ -15,6 +15,7 @@ from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import Net
 from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet
+from notsodeep.nets.ode_net import ODENet
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
@@ -31,6 +32,7 @@ __all__ = [
     "FeedforwardNet",
     "History",
     "Net",
+    "ODENet",
     "Race",
     "RaceSettings",
     "SolveReport",
