@@ -55,13 +55,13 @@ def reduce(weights: Array, fields: Array) -> Array:
     return np.asarray(np.tensordot(fields @ weights, weights, axes=([1], [0])))
 
 
-def linear_fixed_point(right: Array, matrix: Array, gain: Array) -> Array:
+def linear_fixed_point(right: Array, matrix: Array, gain: Array, accuracy: float = LINEAR) -> Array:
     """Δ = right + M (gain ∘ Δ) Mᵀ by iteration; for integrals up to the present it always converges."""
     total = term = right
     for _ in range(LINEAR_STEPS):
         term = mix(matrix, gain * term)
         total = total + term
-        if not np.abs(term).max() > LINEAR * np.abs(total).max():
+        if not np.abs(term).max() > accuracy * np.abs(total).max():
             break
     return total
 
@@ -216,7 +216,9 @@ class TimeKernels:
                 # Rounding prevents smaller residuals.
                 return covariance, value, slope, evidence, residual
             before = residual
-            covariance = covariance + linear_fixed_point(rest, matrix, strength * slope)
+            # Newton's method squares the residual: more accuracy would be lost.
+            accuracy = max(LINEAR, 0.1 * residual)
+            covariance = covariance + linear_fixed_point(rest, matrix, strength * slope, accuracy)
         raise ConvergenceError(
             f"The covariances of two samples did not converge: residual {residual:.2g}.",
             "Shorten the duration, lower sigma_w2, or give the model a decay.",

@@ -1,0 +1,125 @@
+"""Twins of neural ODEs: a few layers with the ODE's own activation and a linear last layer, all of which see the input.
+
+The state of a neural ODE is a linear function of its input and of its past features. So is the last layer of its twin,
+x^(L) = √w_L W_L x^(L-1) + √c_L B_L x; the layers before it have the activation of the ODE. The variances are fitted to
+exact kernels, as those of the injected networks of DEQs are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from notsodeep.designs.evidence import HeldOut, split_samples
+from notsodeep.designs.families import plain_layers
+from notsodeep.designs.injected import InjectedFit, KernelTarget, kernels_of, reference_target, samples_target
+from notsodeep.designs.pair_kernels import Numbers, PairKernels
+from notsodeep.designs.result import Design
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import Explicit, NeuralODE
+from notsodeep.models.time_nodes import time_nodes
+from notsodeep.models.time_programs import base_field
+from notsodeep.validation import Array, as_count
+
+# Layers without `layers=`, most layers, nodes of the start, and the smallest variance that a fit starts from.
+USUAL, MOST, NODES, SMALLEST = 3, 4, 16, 1e-6
+# Samples to fit to.
+SAMPLES = 150
+
+
+class FlowKernels(PairKernels):
+    """The kernels of layers whose last one is linear."""
+
+    def kernels(self, weights: Array, inject: Array) -> tuple[Array, Array]:
+        """Conjugate and tangent kernel: first the pairs, then the samples with themselves."""
+        features, tangent = super().kernels(weights[:-1], inject[:-1])
+        again = inject[-1] * self.pairs.read(self.pairs.cross, self.pairs.squares)
+        last = weights[-1] * features + again
+        return last, last + weights[-1] * tangent + again
+
+
+class FlowFit(InjectedFit):
+    """Least squares for the variances of a twin."""
+
+    def __init__(self, model: NeuralODE, target: KernelTarget) -> None:
+        self.target = target
+        self.kernels = FlowKernels(model.activation, target.pairs, None)
+
+
+def flow_design(
+    model: NeuralODE,
+    tau0: float,
+    kernel: str,
+    family: Any,
+    layers: int | None,
+    X: Array | None,
+    samples: int | None,
+    evidence: bool,
+) -> Design:
+    """Design the twin of a neural ODE, fitted to samples or, without them, to norms and angles around tau0."""
+    if family not in ("auto", "injected"):
+        raise InputError(f"family={family!r} is for DEQs. A neural ODE has family='injected', which 'auto' takes.")
+    if kernel == "ntk_paper":
+        raise InputError("The papers' tangent kernel is not defined for a neural ODE: use kernel='ntk' or 'both'.")
+    depth = USUAL if layers is None else as_count(layers, "layers", least=2)
+    if depth > MOST:
+        raise InputError(f"A twin of a neural ODE has 2 to {MOST} layers, not {depth}.")
+    around = FlowFit(model, reference_target(model, tau0, kernel))
+    logs = around.closest(_start(model, depth))
+    made = _as_design(model, tau0, kernel, logs, around)
+    if X is None:
+        return made
+    some, others = split_samples(model.check_samples(X), SAMPLES if samples is None else samples)
+    fit = FlowFit(model, samples_target(model, some, kernel))
+    fitted = _as_design(model, tau0, kernel, fit.closest(logs), around)
+    if not evidence:
+        return replace(fitted, fitted_to=len(some))
+    networks = {
+        "fitted": fitted.network,
+        "unfitted": made.network,
+        "cut": model.unrolled(depth),
+        "plain": plain_layers(model, 1, tau0),
+    }
+    return replace(fitted, held_out=HeldOut.on(others, model, kernels_of(kernel), networks))
+
+
+def _start(model: NeuralODE, depth: int) -> Array:
+    """Layers as the state at evenly spaced times would have it, each reading the one before all the time."""
+    nodes = time_nodes(NODES, model.duration, model.decay)
+    base, reach = base_field(model, nodes).diagonal(), np.append(nodes.integral.sum(axis=1), nodes.end.sum())
+    places = [round((layer + 1) / depth * NODES) for layer in range(depth)]
+    inputs = np.maximum(base[places], SMALLEST)
+    weights = np.maximum(model.sigma_w2 * reach[places] ** 2, SMALLEST)
+    return np.log([1.0, inputs[0], *weights[1:], *inputs[1:]])
+
+
+def _as_design(model: NeuralODE, tau0: float, kernel: str, logs: Array, around: FlowFit) -> Design:
+    numbers, distance = Numbers.of(logs), around.distance(logs, rescale=False)
+    last = activation("identity").scaled(sqrt(numbers.output))
+    network = Explicit(
+        [*[model.activation] * (len(numbers.weights) - 1), last],
+        weights=numbers.weights.tolist(),
+        inject=numbers.inject.tolist(),
+    )
+    scalars = [_scalars(one, tau0, "ck" if kernel == "both" else kernel) for one in (model, network)]
+    if None in scalars:
+        scalars = [None, None]
+    family = f"{len(network.layers)} × injected"
+    reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
+    return Design(network, model, tau0, kernel, family, *scalars, reason=reason, misfit=distance)
+
+
+def _scalars(model: Any, tau0: float, kernel: str) -> Coefficients | None:
+    """The scalars; None for a model that is not centred."""
+    try:
+        return coefficients(model, tau0, kernel)
+    except InputError:
+        return None
+
+
+__all__ = ["flow_design"]
