@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.designs.evidence import HeldOut, split_samples
-from notsodeep.designs.families import plain_layers
-from notsodeep.designs.injected import InjectedFit, KernelTarget, kernels_of, reference_target, samples_target
-from notsodeep.designs.pair_kernels import Numbers, PairKernels
+from notsodeep.designs.injected import InjectedFit, KernelTarget, reference_target, samples_target
+from notsodeep.designs.pair_kernels import PairKernels, numbers_of
 from notsodeep.designs.result import Design
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
@@ -28,8 +26,6 @@ from notsodeep.validation import Array, as_count
 
 # Layers without `layers=`, most layers, nodes of the start, and the smallest variance that a fit starts from.
 USUAL, MOST, NODES, SMALLEST = 3, 4, 16, 1e-6
-# Samples to fit to.
-SAMPLES = 150
 
 
 class FlowKernels(PairKernels):
@@ -57,9 +53,7 @@ def flow_design(
     kernel: str,
     family: Any,
     layers: int | None,
-    X: Array | None,
-    samples: int | None,
-    evidence: bool,
+    samples: Array | None,
 ) -> Design:
     """Design the twin of a neural ODE, fitted to samples or, without them, to norms and angles around tau0."""
     if family not in ("auto", "injected"):
@@ -71,21 +65,11 @@ def flow_design(
         raise InputError(f"A twin of a neural ODE has 2 to {MOST} layers, not {depth}.")
     around = FlowFit(model, reference_target(model, tau0, kernel))
     logs = around.closest(_start(model, depth))
-    made = _as_design(model, tau0, kernel, logs, around)
-    if X is None:
-        return made
-    some, others = split_samples(model.check_samples(X), SAMPLES if samples is None else samples)
-    fit = FlowFit(model, samples_target(model, some, kernel))
-    fitted = _as_design(model, tau0, kernel, fit.closest(logs), around)
-    if not evidence:
-        return replace(fitted, fitted_to=len(some))
-    networks = {
-        "fitted": fitted.network,
-        "unfitted": made.network,
-        "cut": model.unrolled(depth),
-        "plain": plain_layers(model, 1, tau0),
-    }
-    return replace(fitted, held_out=HeldOut.on(others, model, kernels_of(kernel), networks))
+    if samples is None:
+        return _as_design(model, tau0, kernel, logs, around)
+    fit = FlowFit(model, samples_target(model, samples, kernel))
+    made = _as_design(model, tau0, kernel, fit.closest(logs), around)
+    return replace(made, fitted_to=len(samples))
 
 
 def _start(model: NeuralODE, depth: int) -> Array:
@@ -99,13 +83,9 @@ def _start(model: NeuralODE, depth: int) -> Array:
 
 
 def _as_design(model: NeuralODE, tau0: float, kernel: str, logs: Array, around: FlowFit) -> Design:
-    numbers, distance = Numbers.of(logs), around.distance(logs, rescale=False)
-    last = activation("identity").scaled(sqrt(numbers.output))
-    network = Explicit(
-        [*[model.activation] * (len(numbers.weights) - 1), last],
-        weights=numbers.weights.tolist(),
-        inject=numbers.inject.tolist(),
-    )
+    (output, weights, inject), distance = numbers_of(logs), around.distance(logs, rescale=False)
+    layers = [*[model.activation] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
+    network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
     scalars = [_scalars(one, tau0, "ck" if kernel == "both" else kernel) for one in (model, network)]
     if None in scalars:
         scalars = [None, None]

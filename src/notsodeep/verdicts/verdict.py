@@ -163,7 +163,7 @@ def verdict(
         target_agreement: for a trained network, the share of samples on which the replacement chooses the same class.
         epochs: for a trained network, passes over the samples when `distill` trains candidates; 0 for closed forms.
         seed: seed of the choice of samples, and of the distillation.
-        progress: True for a bar on stderr when it takes longer than two seconds, or a function.
+        progress: True for a bar on stderr, or a function.
 
     Raises:
         InputError: for input that cannot be used.

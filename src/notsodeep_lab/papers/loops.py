@@ -102,12 +102,18 @@ def model_of(spec: LoopsSpec, rate: float) -> DEQ:
     return DEQ(spec.activation, gain, INJECTION)
 
 
-def samples_of(spec: LoopsSpec, data: str, data_dir: Path | None) -> tuple[Array, IntArray]:
-    """Shuffled rows of mean squared norm 1: the first half for training; labels are ±1 for even and odd classes."""
-    loaded = load(data, n=2 * spec.n, seed=0, data_dir=data_dir)
+def shuffled(data: str, count: int, data_dir: Path | None) -> tuple[Array, IntArray]:
+    """Rows of mean squared norm 1 in random order, and their labels."""
+    loaded = load(data, n=count, seed=0, data_dir=data_dir)
     order = np.random.default_rng(0).permutation(len(loaded.X))
     X = np.asarray(Preprocessing.fit(loaded.X).apply(loaded.X)[order], dtype=np.float64)
-    return X, np.asarray(loaded.y[order], dtype=np.intp) % 2
+    return X, np.asarray(loaded.y[order], dtype=np.intp)
+
+
+def samples_of(spec: LoopsSpec, data: str, data_dir: Path | None) -> tuple[Array, IntArray]:
+    """Rows, the first half for training; labels are 0 for even and 1 for odd classes."""
+    X, y = shuffled(data, 2 * spec.n, data_dir)
+    return X, y % 2
 
 
 def loop_features(model: DEQ, X: Array, width: int, steps: Sequence[int], seed: int) -> dict[int, Features]:
