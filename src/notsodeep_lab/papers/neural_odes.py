@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from notsodeep.models import Explicit, Model, NeuralODE
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.loops import shuffled
 from notsodeep_lab.papers.measures import mixture_sample
 from notsodeep_lab.papers.row_statistics import values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 # How far the slope of log error against log n may be from -1/2, and layers of the twin that is trained.
 _AWAY, _LAYERS = 0.15, 3
