@@ -22,14 +22,7 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.models.time_nodes import TimeNodes, time_nodes
-from notsodeep.models.time_programs import (
-    base_field,
-    linear_fixed_point,
-    mix,
-    nodes_needed,
-    own_fields,
-    reduce,
-)
+from notsodeep.models.time_programs import base_field, linear_fixed_point, mix, nodes_needed, own_variances, reduce
 from notsodeep.validation import Array
 
 NEWTON_STEPS, ROUNDING = 60, 1e-14
@@ -39,7 +32,7 @@ NEWTON_STEPS, ROUNDING = 60, 1e-14
 def _flow(model: NeuralODE, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     squares = np.concatenate([left, right])
     nodes = time_nodes(nodes_needed(model, squares, True)[0], model.duration, model.decay)
-    variances = [own_fields(model, nodes, part).variances for part in (left, right)]
+    variances = [own_variances(model, nodes, part)[0] for part in (left, right)]
     duals = Duals(model.activation, *(part.reshape(-1) for part in variances))
     shape = (len(left), len(nodes.times), len(right), len(nodes.times))
     base, strength, matrix = base_field(model, nodes), model.sigma_w2, nodes.integral
@@ -61,12 +54,8 @@ def _flow(model: NeuralODE, left: Array, right: Array, point: Array, order: int)
         gram[1] = 1.0
     features = base[-1, -1] * gram + strength * _reduced(nodes.end, values)
     inner = _tangent(model, nodes, gram, values, slopes)
-    return {
-        "ck": features,
-        "ck_preactivations": features,
-        "ntk": features + inner,
-        "ntk_preactivations": inner,
-    }
+    both = {"ck": features, "ck_preactivations": features}
+    return both | {"ntk": features + inner, "ntk_preactivations": inner}
 
 
 def _start(duals: Duals, shape: tuple[int, ...], point: Array, model: NeuralODE, nodes: TimeNodes) -> Array:

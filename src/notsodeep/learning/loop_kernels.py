@@ -23,7 +23,7 @@ from notsodeep.forecasts.covariance_fields import GraphFields
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, ConvDEQ, GraphDEQ, RowModel, Samples
+from notsodeep.models import DEQ, ConvDEQ, GraphDEQ, Program, Samples
 from notsodeep.models.image_programs import ImageFeedforward, SampleSet
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import Feedforward, LayerInput, PairLayer, RowProgram
@@ -83,88 +83,49 @@ def layers_of(model: Any, depth: int) -> tuple[LayerInput, ...]:
 
 @dataclass(frozen=True)
 class TwoSteps:
-    """A model whose rows are read after `left_steps` steps and whose columns after `right_steps`.
-
-    Attributes:
-        model: the model of the step.
-        left_steps: steps of the rows.
-        right_steps: steps of the columns.
-    """
+    """A model whose rows are read after `left_steps` steps and whose columns after `right_steps`."""
 
     model: Any
     left_steps: int
     right_steps: int
 
-    @property
-    def depth(self) -> int:
-        """Number of steps along the diagonal."""
-        return min(self.left_steps, self.right_steps)
+    def __getattr__(self, name: str) -> Any:
+        # Samples are checked and measured as the model of the step does it.
+        if name in ("check_samples", "squared_norms", "centred", "to_dict"):
+            return getattr(self.model, name)
+        raise AttributeError(name)
 
-    def check_samples(self, X: Any, name: str = "X") -> Array:
-        """The samples as the model of the step takes them."""
-        samples: Array = self.model.check_samples(X, name)
-        return samples
-
-    def squared_norms(self, samples: Array) -> Array:
-        """Squared norms as the model of the step has them."""
-        squares: Array = self.model.squared_norms(samples)
-        return squares
-
-    def to_dict(self) -> dict[str, Any]:
-        """The model and both numbers of steps."""
-        return {"kind": "two_steps", "model": self.model.to_dict(), "steps": [self.left_steps, self.right_steps]}
-
-
-class RowSteps(TwoSteps, RowModel):
-    """Two steps of a DEQ of rows."""
-
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The recursion along the diagonal."""
-        return RowLoop(self, left, left if right is None else right)
+        program = ImageLoop if isinstance(self.model, ConvDEQ) else RowLoop
+        return program(self.model, (self.left_steps, self.right_steps), left, right or left)
 
 
 class RowLoop(Feedforward):
     """The layers of a DEQ, with rows and columns at different steps."""
 
-    def __init__(self, steps: TwoSteps, left: Samples, right: Samples) -> None:
+    def __init__(self, model: DEQ, steps: tuple[int, int], left: Samples, right: Samples) -> None:
         RowProgram.__init__(self, left, right)
-        self.layers, self.sum_of_features = layers_of(steps.model, steps.depth), False
-        self.tangent = self.watch = False
-        counts = steps.left_steps, steps.right_steps
+        depth, self.sum_of_features = min(steps), False
+        self.layers, self.tangent, self.watch = layers_of(model, depth), False, False
         sides = [
-            preactivation_variances(steps.model, np.asarray(part), count)[count - steps.depth :]
-            for part, count in zip(self.squares, counts, strict=True)
+            preactivation_variances(model, np.asarray(part), count)[count - depth :]
+            for part, count in zip(self.squares, steps, strict=True)
         ]
-        phi = steps.model.activation
-        self.steps = [PairLayer(phi, PairEquation(), *pair, False) for pair in zip(*sides, strict=True)]
-
-
-
-class ImageSteps(TwoSteps, RowModel):
-    """Two steps of a convolutional DEQ."""
-
-    check_samples, squared_norms = TwoSteps.check_samples, TwoSteps.squared_norms
-
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> ImageFeedforward:
-        """The recursion along the diagonal, position by position."""
-        model = self.model
-        mixing = Convolution(tuple(left.values.shape[2:]), model.filter_size, model.padding)
-        return ImageLoop(self, mixing, left, left if right is None else right, kernels)
+        pairs = zip(*sides, strict=True)
+        self.steps = [PairLayer(model.activation, PairEquation(), *pair, False) for pair in pairs]
 
 
 class ImageLoop(ImageFeedforward):
     """The layers of a convolutional DEQ, with rows and columns at different steps."""
 
-    def __init__(
-        self, steps: TwoSteps, mixing: Convolution, left: Samples, right: Samples, kernels: tuple[Kernel, ...]
-    ) -> None:
-        self.numbers, self.depth = [steps.left_steps, steps.right_steps], steps.depth
+    def __init__(self, model: ConvDEQ, steps: tuple[int, int], left: Samples, right: Samples) -> None:
+        self.loop, self.numbers, self.depth = model, steps, min(steps)
         # `_set` is called for the rows first.
-        self._next = iter(self.numbers)
-        self.loop = steps.model
-        super().__init__(
-            list(layers_of(self.loop, self.depth)), mixing, self.loop.readout, left, right, kernels
-        )
+        self._next = iter(steps)
+        mixing = Convolution(tuple(left.values.shape[2:]), model.filter_size, model.padding)
+        layers = list(layers_of(model, self.depth))
+        super().__init__(layers, mixing, model.readout, left, right, (Kernel.CK,))
 
     def _set(self, samples: Samples) -> SampleSet:
         count, layers = next(self._next), self.layers
@@ -178,14 +139,10 @@ class ImageLoop(ImageFeedforward):
         return same if self.numbers[0] == self.numbers[1] else (same[0][:0], same[1][:0])
 
 
-@step_kernel.register
-def _rows(model: DEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
-    return exact_kernel(RowSteps(model, left_steps, right_steps), X, Y)
-
-
-@step_kernel.register
-def _images(model: ConvDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
-    return exact_kernel(ImageSteps(model, left_steps, right_steps), X, Y)
+@step_kernel.register(DEQ)
+@step_kernel.register(ConvDEQ)
+def _samples(model: DEQ | ConvDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    return exact_kernel(TwoSteps(model, left_steps, right_steps), X, Y)
 
 
 @step_kernel.register

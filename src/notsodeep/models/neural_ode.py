@@ -6,7 +6,6 @@ NeuralODE("tanh", 1.0, duration=3.0, sigma_b2=0.5, decay=1.0)   # reads the inpu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,10 +17,9 @@ from notsodeep.gaussian.activations import activation as as_activation
 from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.explicit import Explicit
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
 from notsodeep.models.time_nodes import euler_nodes, time_nodes
-from notsodeep.models.time_programs import TimeProgram, own_fields
+from notsodeep.models.time_programs import TimeProgram, own_variances
 from notsodeep.validation import Array, as_number, as_variance
 
 _NUMBERS = ("sigma_w2", "duration", "sigma_u2", "sigma_b2", "decay")
@@ -46,7 +44,6 @@ class NeuralODE(RowModel):
         decay: rate at which the state decays.
     """
 
-    bias2 = 0.0
     activation: Activation
     sigma_w2: float
     duration: float
@@ -88,7 +85,7 @@ class NeuralODE(RowModel):
 
     def variances(self, squares: Array, nodes: int = NODES) -> Array:
         """Variances of the state at Legendre nodes in time, (samples, nodes), for samples with these squared norms."""
-        return own_fields(self, time_nodes(nodes, self.duration, self.decay), squares).variances
+        return own_variances(self, time_nodes(nodes, self.duration, self.decay), squares)[0]
 
     def preactivation_variance(self, tau0: float) -> float:
         """The variance of the state at the end, for inputs of norm tau0."""
@@ -99,10 +96,6 @@ class NeuralODE(RowModel):
     def preactivation_variances(self, tau0: float) -> list[float]:
         """The same in a list, as explicit networks have it for their layers."""
         return [self.preactivation_variance(tau0)]
-
-    def network(self, layers: Iterable[Activation], **variances: Any) -> Explicit:
-        """An explicit network of these layers for the same samples."""
-        return Explicit(layers, **variances)
 
     def unrolled(self, depth: int) -> EulerODE:
         """Euler's method with `depth` steps, whose weights are shared as in the model itself."""

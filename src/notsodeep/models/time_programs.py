@@ -7,7 +7,7 @@ are a field (times, times), all pairs of a tile are one tile of `duals.dual` who
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,21 +66,6 @@ def linear_fixed_point(right: Array, matrix: Array, gain: Array, accuracy: float
     return total
 
 
-@dataclass(frozen=True)
-class OwnFields:
-    """States of every sample at two times: variances at the nodes, and how F was evaluated.
-
-    Attributes:
-        variances: Λ_ii(t, t), (samples, times).
-        evidence: how F was evaluated.
-        steps: iterations.
-    """
-
-    variances: Array
-    evidence: DualEvidence
-    steps: int
-
-
 def base_field(model: NeuralODE, nodes: TimeNodes) -> Array:
     """What an inner product of 1 gives without feedback, at two nodes; the last node is the end."""
     reach = np.append(nodes.integral.sum(axis=1), nodes.end.sum())
@@ -88,13 +73,15 @@ def base_field(model: NeuralODE, nodes: TimeNodes) -> Array:
     return np.asarray(model.sigma_u2 * np.outer(start, start) + model.sigma_b2 * np.outer(reach, reach))
 
 
-def own_fields(model: NeuralODE, nodes: TimeNodes, squares: Array, careful: bool = False) -> OwnFields:
-    """Solve the equation of each sample with itself, where variances are part of what is sought."""
+def own_variances(
+    model: NeuralODE, nodes: TimeNodes, squares: Array, careful: bool = False
+) -> tuple[Array, DualEvidence]:
+    """Λ_ii(t, t) of every sample, (samples, times), and how F was evaluated."""
     count = len(nodes.times)
     base = squares[:, None, None] * base_field(model, nodes)[:-1, :-1]
     covariance, largest, span, dual = base, np.inf, np.ones(2), Dual(model.activation, np.ones(1))
     own, limit = np.arange(count), LIMIT * (1.0 + float(base.max(initial=0.0)))
-    for step in range(MAX_STEPS):
+    for _ in range(MAX_STEPS):
         q = np.diagonal(covariance, axis1=1, axis2=2)
         seen = q[q > 0.0]
         if len(seen) and not span[0] <= seen.min() <= seen.max() <= span[1]:
@@ -114,8 +101,7 @@ def own_fields(model: NeuralODE, nodes: TimeNodes, squares: Array, careful: bool
             break
         largest, before = float(change.max(initial=0.0)), largest
         if largest <= TOLERANCE or 0.5 * before <= largest <= ROUNDED:
-            variances = np.ascontiguousarray(np.diagonal(covariance, axis1=1, axis2=2))
-            return OwnFields(np.maximum(variances, 0.0), evidence, step + 1)
+            return np.maximum(np.diagonal(covariance, axis1=1, axis2=2), 0.0), evidence
     raise ConvergenceError(
         f"The state of {model} grows beyond {limit:.1g} before the end, or has no solution on {count} nodes.",
         "Shorten the duration, lower sigma_w2, or give the model a decay.",
@@ -135,28 +121,15 @@ class TimeKernels:
     """
 
     def __init__(
-        self,
-        model: NeuralODE,
-        nodes: TimeNodes,
-        rows: Array,
-        columns: Array | None,
-        tangent: bool,
-        careful: bool = False,
-    ) -> None:
+        self, model: NeuralODE, nodes: TimeNodes, rows: Array, columns: Array | None, tangent: bool, careful: bool = False
+    ) -> None:  # fmt: skip
         self.model, self.tangent, self.nodes, self.count = model, tangent, nodes, len(nodes.times)
-        own = [own_fields(model, self.nodes, part, careful) for part in (rows, columns) if part is not None]
-        self.evidence, self.steps = own[0].evidence, max(part.steps for part in own)
-        self.dual = Dual(
-            model.activation, np.concatenate([part.variances.ravel() for part in own]),
-            pairs=own[0].variances.size * own[-1].variances.size,
-        )  # fmt: skip
+        found = [own_variances(model, nodes, part, careful) for part in (rows, columns) if part is not None]
+        own, self.evidence = [part[0].reshape(1, -1) for part in found], found[0][1]
+        self.dual = Dual(model.activation, np.concatenate(own, axis=1), own[0].size * own[-1].size)
         self.dual.careful = careful
-        self.left = self.dual.rows(own[0].variances.reshape(1, -1))
-        self.right = (
-            self.dual.columns_like(self.left)
-            if columns is None
-            else self.dual.columns(own[1].variances.reshape(1, -1))
-        )
+        self.left = self.dual.rows(own[0])
+        self.right = self.dual.columns_like(self.left) if columns is None else self.dual.columns(own[1])
         self.check = SpotCheck(model.activation, tangent)
 
     def error_growth(self) -> float:
@@ -190,7 +163,7 @@ class TimeKernels:
             kernels |= {Kernel.NTK: features + inner, Kernel.NTK_PREACTIVATIONS: inner}
         evidence = evidence.merge(self.evidence)
         methods = (*evidence.methods, f"{count} nodes in time")
-        info = KernelInfo(self.steps, residual, evidence.error, evidence.fallback_pairs, methods)
+        info = KernelInfo(0, residual, evidence.error, evidence.fallback_pairs, methods)
         return EntrywiseTile(kernels, info)
 
     def _solve(
@@ -244,13 +217,8 @@ class TimeProgram(RowProgram):
     tile_side = SIDE
 
     def __init__(
-        self,
-        model: NeuralODE,
-        left: Samples,
-        right: Samples | None,
-        tangent: bool,
-        nodes: TimeNodes | None = None,
-    ) -> None:
+        self, model: NeuralODE, left: Samples, right: Samples | None, tangent: bool, nodes: TimeNodes | None = None
+    ) -> None:  # fmt: skip
         super().__init__(left, right)
         self.model, self.tangent = model, tangent
         squares, others = self.squares
@@ -318,4 +286,4 @@ def _probe_kernels(model: NeuralODE, count: int, probes: Array, tangent: bool) -
     return np.array(relative), kernels.error_growth()
 
 
-__all__ = ["TimeKernels", "TimeProgram", "base_field", "linear_fixed_point", "mix", "own_fields", "reduce"]
+__all__ = ["TimeKernels", "TimeProgram", "base_field", "linear_fixed_point", "mix", "own_variances", "reduce"]
