@@ -12,7 +12,11 @@ from notsodeep.equivalents.expansion import expand
 @pytest.mark.parametrize("kernel", ["ck", "ntk"])
 @pytest.mark.parametrize("name", ["tanh", "softplus"])
 def test_the_series_is_that_of_the_exact_kernel(name, kernel):
-    model, squares, order = nsd.NeuralODE(name, 1.2, 1.1, 0.8, sigma_b2=0.3, decay=0.2), np.array([0.9, 1.2]), 3
+    model, squares, order = (
+        nsd.NeuralODE(name, 1.2, 1.1, 0.8, sigma_b2=0.3, decay=0.2),
+        np.array([0.9, 1.2]),
+        3,
+    )
     series = expand(model, squares, squares, kernel, order, 0.1)[:, 0, 1]
     errors = []
     for step in (0.1, 0.05):

@@ -51,7 +51,10 @@ def test_equal_steps_are_the_cut_model_and_transposes_agree(model, samples):
     same = step_kernel(model, samples, samples, 3, 3)
     np.testing.assert_allclose(same, nsd.conjugate_kernel(model.unrolled(3), samples), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(
-        step_kernel(model, samples, samples, 2, 5), step_kernel(model, samples, samples, 5, 2).T, rtol=1e-9, atol=1e-12
+        step_kernel(model, samples, samples, 2, 5),
+        step_kernel(model, samples, samples, 5, 2).T,
+        rtol=1e-9,
+        atol=1e-12,
     )
 
 
@@ -67,7 +70,9 @@ def test_the_prediction_is_ridge_regression_with_two_step_kernels():
     assert "To be trusted" in str(curve)
     axes = curve.plot(measured=[[1, 0.5], [3, 0.4]])
     np.testing.assert_allclose(axes.lines[0].get_ydata(), curve.mse)
-    targets = nsd.loop_curve(DEQ, (X[:40], X[:40, :2]), test=(X[40:], X[40:, :2]), train_steps=2, steps=[2], center=True)
+    targets = nsd.loop_curve(
+        DEQ, (X[:40], X[:40, :2]), test=(X[40:], X[40:, :2]), train_steps=2, steps=[2], center=True
+    )
     assert np.isnan(targets.accuracy).all()
 
 
@@ -83,7 +88,9 @@ def test_at_finite_width_mean_and_variance_are_those_of_independent_neurons():
     readout = Readout.of(C[:60, :60], y, 0.02, width)
     variance = readout.variance(C[60:, :60], np.diag(C)[60:])
     assert np.var(outputs, axis=0).mean() == pytest.approx(variance.mean(), rel=0.1)
-    assert np.abs(np.mean(outputs, axis=0) - readout.outputs(C[60:, :60])).max() < 5.0 * np.sqrt(variance.max() / 200)
+    assert np.abs(np.mean(outputs, axis=0) - readout.outputs(C[60:, :60])).max() < 5.0 * np.sqrt(
+        variance.max() / 200
+    )
 
 
 def test_a_graph_is_trained_and_tested_on_its_nodes():

@@ -21,7 +21,9 @@ def test_gradients_agree_with_finite_differences():
     loss.backward()
     for name in ("recurrent", "start", "inputs", "readout"):
         weights = getattr(net, name)
-        direction = torch.randn(weights.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        direction = torch.randn(
+            weights.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+        )
         values = []
         for step in (1e-5, -1e-5):
             with torch.no_grad():
@@ -46,7 +48,10 @@ def test_empirical_kernels_approach_the_exact_ones_with_the_width():
     exact = [nsd.conjugate_kernel(SPEC, X.numpy()), nsd.tangent_kernel(SPEC, X.numpy())]
     distances = []
     for width in (60, 960):
-        found = [nsd.nets.empirical_kernels(net_of(width=width, outputs=4, seed=s, tolerance=1e-6), X) for s in range(4)]
+        found = [
+            nsd.nets.empirical_kernels(net_of(width=width, outputs=4, seed=s, tolerance=1e-6), X)
+            for s in range(4)
+        ]
         pairs = [[kernels.ck.numpy(), kernels.ntk.numpy()] for kernels in found]
         errors = np.linalg.norm(np.array(pairs) - exact, axis=(2, 3)) / np.linalg.norm(exact, axis=(1, 2))
         distances.append(np.sqrt(np.mean(errors**2, axis=0)))

@@ -57,9 +57,13 @@ def flow_design(
 ) -> Design:
     """Design the twin of a neural ODE, fitted to samples or, without them, to norms and angles around tau0."""
     if family not in ("auto", "injected"):
-        raise InputError(f"family={family!r} is for DEQs. A neural ODE has family='injected', which 'auto' takes.")
+        raise InputError(
+            f"family={family!r} is for DEQs. A neural ODE has family='injected', which 'auto' takes."
+        )
     if kernel == "ntk_paper":
-        raise InputError("The papers' tangent kernel is not defined for a neural ODE: use kernel='ntk' or 'both'.")
+        raise InputError(
+            "The papers' tangent kernel is not defined for a neural ODE: use kernel='ntk' or 'both'."
+        )
     depth = USUAL if layers is None else as_count(layers, "layers", least=2)
     if depth > MOST:
         raise InputError(f"A twin of a neural ODE has 2 to {MOST} layers, not {depth}.")

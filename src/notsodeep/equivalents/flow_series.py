@@ -22,7 +22,14 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.models.time_nodes import TimeNodes, time_nodes
-from notsodeep.models.time_programs import base_field, linear_fixed_point, mix, nodes_needed, own_variances, reduce
+from notsodeep.models.time_programs import (
+    base_field,
+    linear_fixed_point,
+    mix,
+    nodes_needed,
+    own_variances,
+    reduce,
+)
 from notsodeep.validation import Array
 
 NEWTON_STEPS, ROUNDING = 60, 1e-14
@@ -63,7 +70,9 @@ def _start(duals: Duals, shape: tuple[int, ...], point: Array, model: NeuralODE,
     entering = point[:, None, :, None] * base_field(model, nodes)[None, :-1, None, :-1]
     scale, field = duals.scale.reshape(shape), entering
     for _ in range(NEWTON_STEPS):
-        value, slope = (part.reshape(shape) for part in duals.derivatives(field.reshape(duals.scale.shape), 2))
+        value, slope = (
+            part.reshape(shape) for part in duals.derivatives(field.reshape(duals.scale.shape), 2)
+        )
         rest = entering + model.sigma_w2 * mix(nodes.integral, value) - field
         step = linear_fixed_point(rest, nodes.integral, model.sigma_w2 * slope)
         field = field + step

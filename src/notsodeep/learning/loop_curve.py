@@ -225,7 +225,9 @@ class _Task:
             )
         (y, train), (y_test, tested) = _known(y, X, "y", model), _known(y_test, X_test, "y_test", model)
         if isinstance(model, GraphDEQ) and (
-            not np.array_equal(X, X_test) or len(X) != len(model.propagation) or np.intersect1d(train, tested).size
+            not np.array_equal(X, X_test)
+            or len(X) != len(model.propagation)
+            or np.intersect1d(train, tested).size
         ):
             raise InputError(
                 f"The graph has {len(model.propagation)} nodes: X and X_test are the same array with a row for each "
@@ -235,7 +237,9 @@ class _Task:
         if labelled.codes is None:
             goals, codes = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1), None
             if goals.shape[1] != labelled.targets.shape[1]:
-                raise InputError(f"y_test has {goals.shape[1]} targets a sample, y {labelled.targets.shape[1]}.")
+                raise InputError(
+                    f"y_test has {goals.shape[1]} targets a sample, y {labelled.targets.shape[1]}."
+                )
         else:
             classes = np.unique(y)
             codes = label_codes(y_test, classes, len(tested), "y_test")

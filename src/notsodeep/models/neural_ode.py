@@ -75,7 +75,9 @@ class NeuralODE(RowModel):
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> TimeProgram:
         """One integral equation for each pair of samples, (14.1)."""
         if Kernel.NTK_PAPER in kernels:
-            raise InputError("The papers' tangent kernel 'ntk_paper' is not defined for a neural ODE. Use 'ntk'.")
+            raise InputError(
+                "The papers' tangent kernel 'ntk_paper' is not defined for a neural ODE. Use 'ntk'."
+            )
         return TimeProgram(self, left, right, any(kernel.is_tangent for kernel in kernels))
 
     @property
@@ -135,7 +137,9 @@ class NeuralODE(RowModel):
     def __str__(self) -> str:
         parts = [f"{self.activation}", f"sigma_w2={self.sigma_w2:g}", f"duration={self.duration:g}"]
         defaults = (("sigma_u2", 1.0), ("sigma_b2", 0.0), ("decay", 0.0))
-        parts += [f"{name}={getattr(self, name):g}" for name, usual in defaults if getattr(self, name) != usual]
+        parts += [
+            f"{name}={getattr(self, name):g}" for name, usual in defaults if getattr(self, name) != usual
+        ]
         return f"NeuralODE({', '.join(parts)})"
 
 

@@ -162,7 +162,9 @@ class ODENet(Net):
             back = moved
             if change <= limit:
                 break
-        first = fade[-1] * last[0] + torch.tensordot(_tensor(nodes.start, states), slopes * (back @ weights), dims=1)
+        first = fade[-1] * last[0] + torch.tensordot(
+            _tensor(nodes.start, states), slopes * (back @ weights), dims=1
+        )
         return back, first
 
 
@@ -177,7 +179,9 @@ class EulerNet(ODENet):
         options: keyword arguments of `ODENet`.
     """
 
-    def __init__(self, spec: EulerODE, in_features: int, width: int, out_features: int, **options: Any) -> None:
+    def __init__(
+        self, spec: EulerODE, in_features: int, width: int, out_features: int, **options: Any
+    ) -> None:
         super().__init__(spec.ode, in_features, width, out_features, **options)
         self.spec = spec
 

@@ -50,7 +50,9 @@ class Loops(Experiment[LoopsSpec]):
 
     name = "loops"
     paper = "ours"
-    summary = "Networks whose readout is trained after K steps and which run with k: error predicted and measured"
+    summary = (
+        "Networks whose readout is trained after K steps and which run with k: error predicted and measured"
+    )
     minutes = MappingProxyType({"quick": 0.5, "full": 45.0})
     quick = LoopsSpec(
         activation="tanh",
