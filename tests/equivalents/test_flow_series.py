@@ -49,7 +49,7 @@ def test_the_error_falls_with_the_sample_size():
 
 
 def test_what_is_not_centred_is_refused_with_a_remedy():
-    with pytest.raises(nsd.InputError, match="model.centred"):
+    with pytest.raises(nsd.InputError, match=r"model\.centred"):
         nsd.coefficients(nsd.NeuralODE("relu"), 1.0)
     centred = nsd.coefficients(nsd.NeuralODE("relu").centred(1.0), 1.0)
     assert centred.norm > 0.0

@@ -204,5 +204,5 @@ def test_unusable_numbers_are_refused(arguments, words):
 
 
 def test_states_that_grow_without_bound_are_refused():
-    with pytest.raises(nsd.ConvergenceError, match="nodes in time|grows"):
+    with pytest.raises(nsd.ConvergenceError, match=r"nodes in time|grows"):
         nsd.conjugate_kernel(nsd.NeuralODE("relu", 9.0, 20.0), X)

@@ -90,12 +90,13 @@ def _as_design(model: NeuralODE, tau0: float, kernel: str, logs: Array, around: 
     (output, weights, inject), distance = numbers_of(logs), around.distance(logs, rescale=False)
     layers = [*[model.activation] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
     network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
-    scalars = [_scalars(one, tau0, "ck" if kernel == "both" else kernel) for one in (model, network)]
-    if None in scalars:
-        scalars = [None, None]
+    name = "ck" if kernel == "both" else kernel
+    target, reached = _scalars(model, tau0, name), _scalars(network, tau0, name)
+    if target is None or reached is None:
+        target = reached = None
     family = f"{len(network.layers)} × injected"
     reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
-    return Design(network, model, tau0, kernel, family, *scalars, reason=reason, misfit=distance)
+    return Design(network, model, tau0, kernel, family, target, reached, reason=reason, misfit=distance)
 
 
 def _scalars(model: Any, tau0: float, kernel: str) -> Coefficients | None:

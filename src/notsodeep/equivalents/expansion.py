@@ -284,6 +284,7 @@ def _falling(k: NDArray[np.int_], j: int) -> Array:
 
 
 def multiply(first: Array, second: Array) -> Array:
+    """Multiply two truncated series."""
     product = np.zeros_like(first)
     for i in range(len(first)):
         product[i:] += first[i] * second[: len(first) - i]

@@ -235,7 +235,8 @@ class _Task:
             )
         labelled = Labelled.of(y, len(train))
         if labelled.codes is None:
-            goals, codes = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1), None
+            goals: Array = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1)
+            codes = None
             if goals.shape[1] != labelled.targets.shape[1]:
                 raise InputError(
                     f"y_test has {goals.shape[1]} targets a sample, y {labelled.targets.shape[1]}."
@@ -243,7 +244,9 @@ class _Task:
         else:
             classes = np.unique(y)
             codes = label_codes(y_test, classes, len(tested), "y_test")
-            goals = 2.0 * codes[:, None] - 1.0 if len(classes) == 2 else np.eye(len(classes))[codes]
+            goals = np.asarray(
+                2.0 * codes[:, None] - 1.0 if len(classes) == 2 else np.eye(len(classes))[codes]
+            )
         return cls(X, X_test, train, tested, labelled.targets, goals, codes)
 
     def accuracy(self, outputs: Array) -> float:

@@ -67,7 +67,8 @@ def _row_squares(model: DEQ, samples: Any, steps: int) -> Array:
 
 def preactivation_variances(model: DEQ, squares: Array, steps: int) -> list[Array]:
     """Variances of the pre-activations after each step, for rows of these squared norms."""
-    forcing, variances = model.sigma_b2 * squares + model.bias2, []
+    forcing = model.sigma_b2 * squares + model.bias2
+    variances: list[Array] = []
     for number in range(steps):
         energy = moment_at(second_moment, model.activation, variances[-1]) if number else 0.0
         variances.append(np.asarray(model.sigma_a2 * energy + forcing))
@@ -112,8 +113,8 @@ class RowLoop(Feedforward):
             preactivation_variances(model, np.asarray(part), count)[count - depth :]
             for part, count in zip(self.squares, steps, strict=True)
         ]
-        pairs = zip(*sides, strict=True)
-        self.steps = [PairLayer(model.activation, PairEquation(), *pair, False) for pair in pairs]
+        phi, pairs = model.activation, zip(sides[0], sides[1], strict=True)
+        self.steps = [PairLayer(phi, PairEquation(), rows, columns, False) for rows, columns in pairs]
 
 
 class ImageLoop(ImageFeedforward):
@@ -159,7 +160,8 @@ def _nodes(model: GraphDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -
     depth, covariance = min(left_steps, right_steps), forcing
     for number in range(1, depth + 1):
         places = left_steps - depth + number - 1, right_steps - depth + number - 1
-        value = fields.expectations(*(fields.variances(own[place]) for place in places), covariance)
+        left, right = (fields.variances(own[place]) for place in places)
+        value = fields.expectations(left, right, covariance)
         covariance = fields.step(value)
     return np.asarray(value[0])
 

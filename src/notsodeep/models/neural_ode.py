@@ -31,8 +31,8 @@ NODES, ROUNDS, CENTRED = 24, 50, 1e-13
 class NeuralODE(RowModel):
     """A neural ODE dh/dt = σ_w W φ(h)/√m + σ_b B x - decay · h, h(0) = σ_u U x, with weights constant in time.
 
-    The conjugate kernel is the covariance of the state h(duration); the tangent kernel has a readout of unit variance on
-    that state and gradients of all weights, (14.1)–(14.4). For large decay · duration the state is the pre-activation
+    The conjugate kernel is the covariance of the state h(duration); the tangent kernel has a readout of unit variance
+    on that state and gradients of all weights, (14.1)–(14.4). For large decay · duration the state is the pre-activation
     of `DEQ(activation, sigma_w2/decay**2, sigma_b2/decay**2)`.
 
     Args:
@@ -111,8 +111,8 @@ class NeuralODE(RowModel):
     def centred(self, tau0: float) -> NeuralODE:
         """The same model with φ shifted so that the mean of φ(h(t)), as it reaches the end, is zero.
 
-        The variance of h changes with time, and the mean of φ with it: only its integral ∫ e^{-decay (T - t)} E[φ] dt is
-        zero for inputs of norm tau0, not E[φ] at every time. Odd activations are centred as they are.
+        The variance of h changes with time, and the mean of φ with it: only its integral ∫ e^{-decay (T - t)} E[φ] dt
+        is zero for inputs of norm tau0, not E[φ] at every time. Odd activations are centred as they are.
         """
         square, nodes = np.array([as_tau(tau0) ** 2]), time_nodes(NODES, self.duration, self.decay)
         weights, model = nodes.end / nodes.end.sum(), self

@@ -8,6 +8,7 @@ are a field (times, times), all pairs of a tile are one tile of `duals.dual` who
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,7 +122,8 @@ class TimeKernels:
     """
 
     def __init__(
-        self, model: NeuralODE, nodes: TimeNodes, rows: Array, columns: Array | None, tangent: bool, careful: bool = False
+        self, model: NeuralODE, nodes: TimeNodes, rows: Array, columns: Array | None, tangent: bool,
+        careful: bool = False,
     ) -> None:  # fmt: skip
         self.model, self.tangent, self.nodes, self.count = model, tangent, nodes, len(nodes.times)
         found = [own_variances(model, nodes, part, careful) for part in (rows, columns) if part is not None]
@@ -155,7 +157,8 @@ class TimeKernels:
         covariance, value, slope, evidence, residual = self._solve(entering, left, right, own)
         number = rows.start + 3 * columns.start
         shape = (1, left.count, right.count)
-        self.check.add(left, right, *(part.reshape(shape) for part in (covariance, value, slope)), number)
+        fields = [part.reshape(shape) for part in (covariance, value, slope)]
+        self.check.add(left, right, fields[0], fields[1], fields[2], number)
         features = base[-1, -1] * c + model.sigma_w2 * reduce(nodes.end, value)
         kernels = {Kernel.CK: features, Kernel.CK_PREACTIVATIONS: features}
         if self.tangent:
@@ -259,7 +262,7 @@ def nodes_needed(model: NeuralODE, squares: Array, tangent: bool) -> tuple[int, 
     probes = (roots[:, None, None] * directions).reshape(-1, 2)
     aim = KINKED_AIM if is_kinked(model.activation) else AIM
     before, growth = _probe_kernels(model, COUNTS[0], probes, tangent)
-    for count, more in zip(COUNTS[:-1], COUNTS[1:], strict=True):
+    for count, more in pairwise(COUNTS):
         after, more_growth = _probe_kernels(model, more, probes, tangent)
         error = float(np.abs(after - before).max())
         if error <= aim:

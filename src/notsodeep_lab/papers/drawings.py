@@ -25,8 +25,8 @@ from notsodeep_lab.plots.experiment_lines import (
     plot_widths,
 )
 from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
-from notsodeep_lab.plots.row_selection import Rows, chosen, grouped, needed, title
 from notsodeep_lab.plots.loop_plots import plot_loops
+from notsodeep_lab.plots.row_selection import Rows, chosen, grouped, needed, title
 from notsodeep_lab.plots.row_spectra import plot_activations, plot_prediction, plot_spectra
 
 # A title, and a function that draws into given axes.

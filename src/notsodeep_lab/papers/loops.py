@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -118,17 +118,18 @@ def samples_of(spec: LoopsSpec, data: str, data_dir: Path | None) -> tuple[Array
     return X, y % 2
 
 
-def loop_features(model: DEQ, X: Array, width: int, steps: Sequence[int], seed: int) -> dict[int, Features]:
+def loop_features(model: DEQ, X: Array, width: int, steps: Collection[int], seed: int) -> dict[int, Features]:
     """Features of one random network after each number of steps, (samples, width)."""
     rng = np.random.default_rng([seed, width])
     A = rng.standard_normal((width, width), dtype=np.float32) * np.float32(np.sqrt(model.sigma_a2 / width))
     B = rng.standard_normal((X.shape[1], width), dtype=np.float32) * np.float32(np.sqrt(model.sigma_b2))
-    forcing, features = X.astype(np.float32) @ B, {}
+    forcing = X.astype(np.float32) @ B
+    features: dict[int, Features] = {}
     state = np.zeros_like(forcing)
     for step in range(1, max(steps) + 1):
         state = np.asarray(model.activation(state @ A + forcing if step > 1 else forcing), dtype=np.float32)
         if step in steps:
-            features[step] = state / np.float32(np.sqrt(width))
+            features[step] = np.asarray(state / np.float32(np.sqrt(width)), dtype=np.float32)
     return features
 
 
@@ -140,7 +141,8 @@ def predicted(
     X, y = samples_of(spec, data, data_dir)
     parts = [(X[part], y[part]) for part in (slice(0, spec.n), slice(spec.n, 2 * spec.n))]
     return loop_curve(
-        model_of(spec, rate), parts[0], test=parts[1], train_steps=trained, steps=spec.steps, ridge=spec.ridge, width=width
+        model_of(spec, rate), parts[0], test=parts[1], train_steps=trained, steps=spec.steps,
+        ridge=spec.ridge, width=width,
     )  # fmt: skip
 
 
