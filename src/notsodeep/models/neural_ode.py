@@ -32,8 +32,8 @@ class NeuralODE(RowModel):
     """A neural ODE dh/dt = σ_w W φ(h)/√m + σ_b B x - decay · h, h(0) = σ_u U x, with weights constant in time.
 
     The conjugate kernel is the covariance of the state h(duration); the tangent kernel has a readout of unit variance
-    on that state and gradients of all weights, (14.1)–(14.4). For large decay · duration the state is the pre-activation
-    of `DEQ(activation, sigma_w2/decay**2, sigma_b2/decay**2)`.
+    on that state and gradients of all weights, (14.1)–(14.4). For large decay · duration the state is the
+    pre-activation of `DEQ(activation, sigma_w2/decay**2, sigma_b2/decay**2)`.
 
     Args:
         activation: φ, by name, as an Activation, or as a function that `notsodeep.activation` knows.
