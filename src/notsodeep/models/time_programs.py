@@ -2,14 +2,15 @@
 
 The covariance of the states of two samples at two times solves Λ = b + σ_w² I F(Λ) Iᵀ on nodes in time, with the
 integration matrix I in the place of the propagation matrix of a graph. Every sample is a block of nodes; two samples
-are a field (times, times), all pairs of a tile are one tile of `duals.dual` whose rows are samples and times.
+are a field (times, times), all pairs of a tile are one tile of `duals.dual` whose rows are samples and times. A model
+is a `NeuralODE`, or anything with its attributes.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,6 @@ from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.time_nodes import TimeNodes, time_nodes
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
-
-if TYPE_CHECKING:
-    from notsodeep.models.neural_ode import NeuralODE
 
 # Residual of Λ relative to √(Λ_ii Λ_jj), and change of linear fixed points, at which iterations stop.
 TOLERANCE, LINEAR = 1e-13, 1e-14
@@ -67,7 +65,7 @@ def linear_fixed_point(right: Array, matrix: Array, gain: Array, accuracy: float
     return total
 
 
-def base_field(model: NeuralODE, nodes: TimeNodes) -> Array:
+def base_field(model: Any, nodes: TimeNodes) -> Array:
     """What an inner product of 1 gives without feedback, at two nodes; the last node is the end."""
     reach = np.append(nodes.integral.sum(axis=1), nodes.end.sum())
     start = nodes.fade
@@ -75,7 +73,7 @@ def base_field(model: NeuralODE, nodes: TimeNodes) -> Array:
 
 
 def own_variances(
-    model: NeuralODE, nodes: TimeNodes, squares: Array, careful: bool = False
+    model: Any, nodes: TimeNodes, squares: Array, careful: bool = False
 ) -> tuple[Array, DualEvidence]:
     """Λ_ii(t, t) of every sample, (samples, times), and how F was evaluated."""
     count = len(nodes.times)
@@ -122,7 +120,7 @@ class TimeKernels:
     """
 
     def __init__(
-        self, model: NeuralODE, nodes: TimeNodes, rows: Array, columns: Array | None, tangent: bool,
+        self, model: Any, nodes: TimeNodes, rows: Array, columns: Array | None, tangent: bool,
         careful: bool = False,
     ) -> None:  # fmt: skip
         self.model, self.tangent, self.nodes, self.count = model, tangent, nodes, len(nodes.times)
@@ -220,7 +218,7 @@ class TimeProgram(RowProgram):
     tile_side = SIDE
 
     def __init__(
-        self, model: NeuralODE, left: Samples, right: Samples | None, tangent: bool, nodes: TimeNodes | None = None
+        self, model: Any, left: Samples, right: Samples | None, tangent: bool, nodes: TimeNodes | None = None
     ) -> None:  # fmt: skip
         super().__init__(left, right)
         self.model, self.tangent = model, tangent
@@ -249,7 +247,7 @@ class TimeProgram(RowProgram):
         return EntrywiseTile(tile.kernels, info)
 
 
-def nodes_needed(model: NeuralODE, squares: Array, tangent: bool) -> tuple[int, float, float]:
+def nodes_needed(model: Any, squares: Array, tangent: bool) -> tuple[int, float, float]:
     """The number of nodes in time, the error that it leaves, and the growth of errors of F.
 
     The error is the change of the kernels of a few samples with extreme norms when more nodes are taken.
@@ -276,7 +274,7 @@ def nodes_needed(model: NeuralODE, squares: Array, tangent: bool) -> tuple[int, 
     return COUNTS[-1], error, growth
 
 
-def _probe_kernels(model: NeuralODE, count: int, probes: Array, tangent: bool) -> tuple[Array, float]:
+def _probe_kernels(model: Any, count: int, probes: Array, tangent: bool) -> tuple[Array, float]:
     """The kernels of the probes relative to √(K_ii K_jj), and the growth of errors."""
     everything, gram = slice(0, len(probes)), probes @ probes.T
     nodes = time_nodes(count, model.duration, model.decay)

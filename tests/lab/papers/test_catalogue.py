@@ -71,6 +71,8 @@ _TINY: dict[str, tuple[Any, ...]] = {
         (0.5, 1.0, 2.0),
         1e-3,
     ),
+    "loops": ("tanh", (0.5,), ("digits",), 40, 0.05, (2,), (1, 2, 4), (64,), 1),
+    "neural-odes": (("tanh",), (30, 60), (4.0,), (2,), ("digits",), 20, 60, 16, 1, 1),
     "errata": ((60, 120), 1, (50, 100)),
 }
 TINY: dict[str, Spec] = {name: EXPERIMENTS[name].spec_type(*values) for name, values in _TINY.items()}
