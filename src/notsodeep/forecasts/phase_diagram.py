@@ -22,8 +22,7 @@ class PhaseDiagram(Shown):
     Attributes:
         gain: first arguments, along columns.
         injection: second arguments, along rows.
-        rate: factor per step of a small error, (injections, gains); infinite where the variance of the
-            pre-activations has no fixed point.
+        rate: factor per step of a small error, (injections, gains); infinite where variances have no fixed point.
         norm: ‖x‖.
     """
 
