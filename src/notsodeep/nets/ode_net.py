@@ -123,7 +123,7 @@ class ODENet(Net):
         return time_nodes(NODES, self.ode.duration, self.ode.decay)
 
     def _recurrent(self) -> Tensor:
-        """σ_w W."""
+        """The recurrent weights times their standard deviation, σ_w W."""
         return sqrt(self.ode.sigma_w2) * self.unit_weight("recurrent")
 
     def _injected(self, name: str, variance: float, rows: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class EulerNet(ODENet):
 
     @property
     def nodes(self) -> TimeNodes:
-        """The steps."""
+        """The steps of Euler's method as nodes in time."""
         return euler_nodes(self.spec.steps, self.ode.duration, self.ode.decay)
 
     def states(self, X: Tensor, times: Sequence[float]) -> Tensor:
