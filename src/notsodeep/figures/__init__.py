@@ -8,6 +8,7 @@ from notsodeep.figures.curve_plots import (
     plot_depth_curve,
     plot_forecast,
     plot_learning_curve,
+    plot_loop_curve,
     plot_phase_diagram,
 )
 from notsodeep.figures.design_plots import plot_design
@@ -37,6 +38,7 @@ __all__ = [
     "plot_front",
     "plot_kernel",
     "plot_learning_curve",
+    "plot_loop_curve",
     "plot_phase_diagram",
     "plot_spectrum",
     "png",
