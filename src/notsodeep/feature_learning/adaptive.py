@@ -1,0 +1,268 @@
+"""`adaptive_kernel`: the kernel of a network after it has learned, docs/theory.md section 14."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from notsodeep.display import Shown
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.feature_learning.hidden_layers import hidden_layers, lazy_kernels
+from notsodeep.feature_learning.new_samples import new_outputs
+from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
+from notsodeep.feature_learning.self_consistency import Posterior
+from notsodeep.feature_learning.solution import STARTS, Diagnostics, Solution, solve
+from notsodeep.models import Model
+from notsodeep.progress import Report, reported
+from notsodeep.validation import (
+    Array,
+    as_count,
+    as_number,
+    as_right_sides,
+    as_rows,
+    frozen,
+    one_of,
+    squared_norms,
+)
+
+METHODS = ("auto", "sampling", "quasi-monte-carlo")
+# Most samples; most samples of a quasi-Monte Carlo rule.
+MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
+# Independent replicates behind standard errors; chains of each, for few and for many samples; points of each rule.
+_REPLICATES, _CHAINS, _CHAINS_OF_MANY, _MANY, _RULE_POINTS = 8, 512, 256, 32, 8192
+# Solutions closer than this, relative to their norm, count as one.
+_SAME = 0.02
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AdaptiveKernel(Shown):
+    """The kernel of a network after learning, beside its kernel before.
+
+    Attributes:
+        kernel: Φ = ⟨φφᵀ⟩ after learning, (n, n).
+        standard_error: of each entry of `kernel`.
+        lazy_kernel: the conjugate kernel, what infinitely wide networks keep in the lazy limit γ → 0.
+        outputs: f on the training samples, (n,) or (n, outputs).
+        outputs_error: standard error of each of them.
+        solutions: all distinct solutions found, the most probable first.
+        log_evidences: logarithm of the posterior of each solution per neuron with its standard error, (solutions, 2);
+            NaN if there is only one.
+        model: the model.
+        X: the samples.
+        y: the targets.
+    """
+
+    kernel: Array
+    standard_error: Array
+    lazy_kernel: Array
+    outputs: Array
+    outputs_error: Array
+    solutions: tuple[Solution, ...]
+    log_evidences: Array
+    model: Model = field(repr=False)
+    X: Array = field(repr=False)
+    y: Array = field(repr=False)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the iteration settled and the chains mixed."""
+        return self.solutions[0].converged
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """The numbers behind `converged`."""
+        return self.solutions[0].diagnostics
+
+    @property
+    def rate(self) -> float:
+        """Contraction rate of the DEQ after learning, σ_a √max⟨φ'²⟩; 0 for explicit networks."""
+        return self.solutions[0].rate
+
+    @property
+    def change(self) -> float:
+        """‖Φ − lazy kernel‖/‖lazy kernel‖ in Frobenius norm."""
+        return float(np.linalg.norm(self.kernel - self.lazy_kernel) / np.linalg.norm(self.lazy_kernel))
+
+    @property
+    def alignment(self) -> float:
+        """Cosine between `kernel` and yyᵀ; 1 if features encode the targets alone."""
+        return alignment(self.kernel, self.y)
+
+    @property
+    def lazy_alignment(self) -> float:
+        """Cosine between `lazy_kernel` and yyᵀ."""
+        return alignment(self.lazy_kernel, self.y)
+
+    def predict(self, X_new: Any, *, return_error: bool = False) -> Any:
+        """Predict the mean output of the trained network on new samples, docs/theory.md (14.7).
+
+        Args:
+            X_new: samples in rows.
+            return_error: also return the standard error of each output.
+
+        Returns:
+            (n_new,) or (n_new, outputs), like y.
+        """
+        rows = as_rows(X_new, "X_new", columns=self.X.shape[1])
+        outputs = new_outputs(self.solutions[0], self.X @ rows.T, squared_norms(rows))
+        mean, error = _mean_and_error(outputs, self.y.ndim)
+        return (mean, error) if return_error else mean
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw entries of the kernel after learning against entries before; returns the Axes."""
+        from notsodeep.figures import plot_kernel_change
+
+        return plot_kernel_change(self, ax=ax)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "change": self.change,
+            "alignment": self.alignment,
+            "lazy_alignment": self.lazy_alignment,
+            "largest_error": float(self.standard_error.max()),
+            "solutions": len(self.solutions),
+            "converged": self.converged,
+            "rate": self.rate,
+        }
+
+
+def alignment(kernel: Array, y: Array) -> float:
+    """Cosine between a kernel and yyᵀ in Frobenius norm."""
+    targets = y.reshape(len(y), -1)
+    size = np.linalg.norm(targets.T @ targets) * np.linalg.norm(kernel)
+    return float(np.sum(targets * (kernel @ targets)) / size) if size else 0.0
+
+
+def adaptive_kernel(
+    model: Model,
+    X: Any,
+    y: ArrayLike,
+    richness: float = 1.0,
+    precision: float = 1.0,
+    *,
+    method: str = "auto",
+    starts: tuple[str, ...] = STARTS,
+    seed: int = 0,
+    progress: bool | Report = False,
+) -> AdaptiveKernel:
+    """Compute the kernel of a wide network after it has learned, from the Bayesian posterior in mean-field scaling.
+
+    The network is f = Σ a φ(h)/(γ m) of width m → ∞ with unit Gaussian weights and the loss (m β/2)|y − f|²; equally,
+    noisy gradient descent with weight decay. γ → 0 at fixed β/γ² is the lazy limit: ridge regression with the conjugate
+    kernel and ridge γ²/β. Docs/theory.md section 14 has the equations.
+
+    Args:
+        model: a DEQ or an Explicit network.
+        X: samples in rows, at most 200; time grows with the square of their number.
+        y: real targets, (n,) or (n, outputs).
+        richness: γ. The larger, the more features change.
+        precision: β, inverse variance of the noise of the targets, divided by the width.
+        method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
+        starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
+        seed: random seed.
+        progress: True for a bar on stderr, or a function.
+
+    Raises:
+        InputError: for input that cannot be used.
+        ConvergenceError: if no start leads to a solution, for example where ReLU features grow without bound.
+    """
+    layers = hidden_layers(model)
+    rows = as_rows(X)
+    n = len(rows)
+    if n > MOST_SAMPLES:
+        raise InputError(
+            f"X has {n} samples; at most {MOST_SAMPLES} can be treated. Take a random subset of the rows."
+        )
+    targets = as_right_sides(y, n, "y")
+    gamma = as_number(richness, "richness", positive=True)
+    beta = as_number(precision, "precision", positive=True)
+    use_rule = _use_rule(method, n)
+    begins = [one_of(start, STARTS, "starts") for start in starts]
+    posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
+    kernels = lazy_kernels(model, rows)
+    found: list[Solution] = []
+    failures: list[ConvergenceError] = []
+    with reported(progress, "kernel after learning") as report:
+        for number, start in enumerate(begins):
+            points = [_points(use_rule, n, (seed, number, layer)) for layer in range(len(layers))]
+            try:
+                found.append(
+                    solve(posterior, kernels, points, start, lambda text: report(0, 0, lambda: text))
+                )
+            except (ConvergenceError, np.linalg.LinAlgError) as error:
+                failures.append(error if isinstance(error, ConvergenceError) else _not_positive())
+    if not found:
+        raise failures[0] if failures else InputError("starts is empty: give 'lazy', 'rich' or both.")
+    return _result(model, rows, targets, kernels[-1], _distinct(found), seed)
+
+
+def _use_rule(method: str, n: int) -> bool:
+    if one_of(method, METHODS, "method") == "auto":
+        return n <= _MOST_FOR_RULE
+    if method == "quasi-monte-carlo" and n > _MOST_FOR_RULE:
+        raise InputError(
+            f"quasi-Monte Carlo serves up to {_MOST_FOR_RULE} samples, X has {n}: use method='sampling'."
+        )
+    return method == "quasi-monte-carlo"
+
+
+def _points(use_rule: bool, n: int, seed: tuple[int, ...]) -> Any:
+    if use_rule:
+        return QuasiMonteCarlo(_REPLICATES, _RULE_POINTS, n, seed)
+    return Chains(_REPLICATES, _CHAINS if n <= _MANY else _CHAINS_OF_MANY, n, seed)
+
+
+def _not_positive() -> ConvergenceError:
+    return ConvergenceError(
+        "A covariance of the iteration is not positive definite.",
+        "Use a smaller richness or precision, and remove duplicate samples.",
+    )
+
+
+def _distinct(found: list[Solution]) -> list[Solution]:
+    """Solutions that differ, settled ones first."""
+    kept: list[Solution] = []
+    for one in sorted(found, key=lambda solution: not solution.converged):
+        size = np.linalg.norm(one.kernel)
+        if all(np.linalg.norm(one.kernel - other.kernel) > _SAME * size for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _result(
+    model: Model, X: Array, y: Array, lazy: Array, solutions: list[Solution], seed: int
+) -> AdaptiveKernel:
+    evidences = np.full((len(solutions), 2), np.nan)
+    if len(solutions) > 1:
+        evidences = np.array([one.log_evidence(seed) for one in solutions])
+        order = np.argsort(-evidences[:, 0])
+        solutions, evidences = [solutions[i] for i in order], evidences[order]
+    best = solutions[0]
+    if not best.converged:
+        warnings.warn(
+            f"The kernel after learning has not converged: {best.diagnostics}. Use a smaller richness or precision.",
+            stacklevel=3,
+        )
+    elif best.rate >= 1.0:
+        warnings.warn(
+            f"After learning the DEQ has the contraction rate {best.rate:.3g}: at 1 or more it has no stable "
+            "equilibrium, and the theory does not describe networks. Use a smaller richness or sigma_a2.",
+            stacklevel=3,
+        )
+    fitted = best.posterior.targets - best.state.residuals / best.posterior.precision
+    outputs, errors = _mean_and_error(fitted, y.ndim)
+    arrays = (frozen(one) for one in (best.kernel, best.standard_error, lazy, outputs, errors))
+    return AdaptiveKernel(*arrays, tuple(solutions), evidences, model, frozen(X), frozen(y))
+
+
+def _mean_and_error(replicates: Array, ndim: int) -> tuple[Array, Array]:
+    mean = replicates.mean(axis=0)
+    error = replicates.std(axis=0, ddof=1) / np.sqrt(len(replicates))
+    return (mean[:, 0], error[:, 0]) if ndim == 1 else (mean, error)
+
+
+__all__ = ["METHODS", "AdaptiveKernel", "adaptive_kernel", "alignment"]
