@@ -1,5 +1,6 @@
 """Beyond the lazy regime: the kernel of a network after it has learned (docs/theory.md, section 14)."""
 
 from notsodeep.feature_learning.adaptive import AdaptiveKernel, adaptive_kernel
+from notsodeep.feature_learning.lazy_check import LazyCheck, lazy_check
 
-__all__ = ["AdaptiveKernel", "adaptive_kernel"]
+__all__ = ["AdaptiveKernel", "LazyCheck", "adaptive_kernel", "lazy_check"]

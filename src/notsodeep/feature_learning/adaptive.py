@@ -33,7 +33,7 @@ METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
 # Independent replicates behind standard errors; chains of each, for few and for many samples; points of each rule.
-_REPLICATES, _CHAINS, _CHAINS_OF_MANY, _MANY, _RULE_POINTS = 8, 512, 256, 32, 8192
+_REPLICATES, _CHAINS, _CHAINS_OF_MANY, _MANY, _RULE_POINTS = 8, 512, 256, 32, 4096
 # Solutions closer than this, relative to their norm, count as one.
 _SAME = 0.02
 
@@ -79,7 +79,7 @@ class AdaptiveKernel(Shown):
 
     @property
     def rate(self) -> float:
-        """Contraction rate of the DEQ after learning, σ_a √max⟨φ'²⟩; 0 for explicit networks."""
+        """Contraction rate of the DEQ after learning, docs/theory.md (14.8); 0 for explicit networks."""
         return self.solutions[0].rate
 
     @property
@@ -146,6 +146,7 @@ def adaptive_kernel(
     *,
     method: str = "auto",
     starts: tuple[str, ...] = STARTS,
+    chains: int | None = None,
     seed: int = 0,
     progress: bool | Report = False,
 ) -> AdaptiveKernel:
@@ -163,6 +164,7 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
+        chains: Markov chains in each of the 8 replicates; 512 for up to 32 samples, else 256. Errors fall like its root.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -181,6 +183,7 @@ def adaptive_kernel(
     gamma = as_number(richness, "richness", positive=True)
     beta = as_number(precision, "precision", positive=True)
     use_rule = _use_rule(method, n)
+    count = (_CHAINS if n <= _MANY else _CHAINS_OF_MANY) if chains is None else as_count(chains, "chains", least=16)
     begins = [one_of(start, STARTS, "starts") for start in starts]
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
     kernels = lazy_kernels(model, rows)
@@ -188,13 +191,13 @@ def adaptive_kernel(
     failures: list[ConvergenceError] = []
     with reported(progress, "kernel after learning") as report:
         for number, start in enumerate(begins):
-            points = [_points(use_rule, n, (seed, number, layer)) for layer in range(len(layers))]
+            points = [_points(use_rule, count, n, (seed, number, layer)) for layer in range(len(layers))]
             try:
                 found.append(
                     solve(posterior, kernels, points, start, lambda text: report(0, 0, lambda: text))
                 )
-            except (ConvergenceError, np.linalg.LinAlgError) as error:
-                failures.append(error if isinstance(error, ConvergenceError) else _not_positive())
+            except ConvergenceError as error:
+                failures.append(error)
     if not found:
         raise failures[0] if failures else InputError("starts is empty: give 'lazy', 'rich' or both.")
     return _result(model, rows, targets, kernels[-1], _distinct(found), seed)
@@ -210,17 +213,10 @@ def _use_rule(method: str, n: int) -> bool:
     return method == "quasi-monte-carlo"
 
 
-def _points(use_rule: bool, n: int, seed: tuple[int, ...]) -> Any:
+def _points(use_rule: bool, chains: int, n: int, seed: tuple[int, ...]) -> Any:
     if use_rule:
         return QuasiMonteCarlo(_REPLICATES, _RULE_POINTS, n, seed)
-    return Chains(_REPLICATES, _CHAINS if n <= _MANY else _CHAINS_OF_MANY, n, seed)
-
-
-def _not_positive() -> ConvergenceError:
-    return ConvergenceError(
-        "A covariance of the iteration is not positive definite.",
-        "Use a smaller richness or precision, and remove duplicate samples.",
-    )
+    return Chains(_REPLICATES, chains, n, seed)
 
 
 def _distinct(found: list[Solution]) -> list[Solution]:

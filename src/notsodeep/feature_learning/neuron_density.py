@@ -11,11 +11,29 @@ from typing import NamedTuple
 
 import numpy as np
 
+from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array
 
 # Added to the diagonal of Λ, relative to its mean.
 _JITTER = 1e-9
+
+
+def diverged(why: str) -> ConvergenceError:
+    """The error of an iteration that left the domain of the equations."""
+    return ConvergenceError(
+        f"The iteration for the kernel after learning diverged: {why}. Unbounded activations have no solution beyond "
+        "some richness.",
+        "Use a smaller richness or precision, or a bounded activation such as tanh or erf.",
+    )
+
+
+def cholesky(matrix: Array) -> Array:
+    """The lower triangular root of positive definite matrices."""
+    try:
+        return np.asarray(np.linalg.cholesky(matrix))
+    except np.linalg.LinAlgError:
+        raise diverged("a covariance is not positive definite") from None
 
 
 class Moments(NamedTuple):
@@ -51,7 +69,7 @@ class NeuronDensity:
         """The density with these Λ and M."""
         n = covariance.shape[-1]
         scale = np.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / n
-        return cls(phi, np.linalg.cholesky(covariance + _JITTER * scale * np.eye(n)), coupling)
+        return cls(phi, cholesky(covariance + _JITTER * scale * np.eye(n)), coupling)
 
     def preactivations(self, u: Array) -> Array:
         """h = L u."""
@@ -94,4 +112,4 @@ def second_moments(values: Array, weights: Array) -> Array:
     return (values * weights[..., None]).swapaxes(-1, -2) @ values
 
 
-__all__ = ["Moments", "NeuronDensity", "second_moments"]
+__all__ = ["Moments", "NeuronDensity", "cholesky", "diverged", "second_moments"]

@@ -14,8 +14,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from notsodeep.errors import ConvergenceError
-from notsodeep.feature_learning.neuron_density import NeuronDensity, second_moments
+from notsodeep.feature_learning.neuron_density import NeuronDensity, cholesky, diverged, second_moments
 from notsodeep.validation import Array
 
 # A trajectory is a quarter turn, in at most this many kicks.
@@ -74,7 +73,7 @@ class QuasiMonteCarlo:
         weights /= weights.sum(axis=-1, keepdims=True)
         self.effective = float(np.min(1.0 / np.sum(weights**2, axis=-1)) / weights.shape[-1])
         spread = _ENLARGED * second_moments(self.u, weights) + _LEAST_SPREAD * np.eye(self.u.shape[-1])
-        self._root = np.linalg.cholesky(spread)
+        self._root = cholesky(spread)
         return weights
 
 
@@ -117,10 +116,7 @@ class Chains:
     def _refuse_escape(self) -> None:
         n = self.u.shape[-1]
         if not np.all(np.einsum("...i,...i->...", self.u, self.u) < _FAR**2 * (n + 1.0)):
-            raise ConvergenceError(
-                "The density of one neuron cannot be normalised at this richness: its samples run away.",
-                "Use a smaller richness or precision, or a bounded activation such as tanh or erf.",
-            )
+            raise diverged("the density of one neuron cannot be normalised")
 
     def effective_samples(self) -> float:
         """Number of independent values of log w among the trace, from the variance of the chains' means."""

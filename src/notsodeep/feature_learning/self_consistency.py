@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from notsodeep.errors import ConvergenceError
 from notsodeep.feature_learning.hidden_layers import HiddenLayer
-from notsodeep.feature_learning.neuron_density import NeuronDensity, second_moments
+from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, second_moments
 from notsodeep.feature_learning.points import Points
 from notsodeep.validation import Array
 
 
 # Steps of Φ are shortened to this relative size.
 _LARGEST_CHANGE = 0.2
+# The same for a Newton step of Δ.
+_LARGEST_STEP = 0.3
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,11 @@ def update_residuals(posterior: Posterior, state: State, points: Points, gain: f
     hessian = hessian + np.eye(len(posterior.gram)) / posterior.precision
     outputs = second_moments(features, weights) @ state.residuals / posterior.richness**2
     mismatch = posterior.targets - outputs - state.residuals / posterior.precision
-    return replace(state, residuals=state.residuals + gain * np.linalg.solve(hessian, mismatch))
+    step = np.linalg.solve(hessian, mismatch)
+    size, largest = (np.linalg.norm(one, axis=(1, 2), keepdims=True) for one in (step, state.residuals))
+    # Long steps may leave the Δ for which an unbounded activation has a density at all.
+    step = step * np.minimum(1.0, _LARGEST_STEP * largest / np.maximum(size, 1e-300))
+    return replace(state, residuals=state.residuals + gain * step)
 
 
 def update_features(
@@ -131,10 +136,7 @@ def update_features(
     pairs = zip(features, state.features, strict=True)
     change = max(float(np.linalg.norm(new - old) / np.linalg.norm(old)) for new, old in pairs)
     if not np.isfinite(change) or not np.isfinite(conjugates).all():
-        raise ConvergenceError(
-            "The iteration for the kernel after learning overflowed.",
-            "Use a smaller richness or precision, or a bounded activation such as tanh or erf.",
-        )
+        raise diverged("Φ overflows")
     gain = gain * min(1.0, _LARGEST_CHANGE / change)
     moved = [
         old + gain * (new - old)

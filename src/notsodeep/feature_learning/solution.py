@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from notsodeep.feature_learning.neuron_density import NeuronDensity
+from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, log_normaliser
 from notsodeep.feature_learning.self_consistency import (
     Posterior,
@@ -38,6 +38,8 @@ _DRIFT, _NEGLIGIBLE_DRIFT = 6.0, 2e-3
 _MIXED, _LEAST_EFFECTIVE = 1.1, 0.002
 # Points that are kept for predictions, in all replicates.
 _KEPT = 8192
+# Points of each replicate that the contraction rate is computed from.
+_RATE_POINTS = 512
 
 
 class NeuronSample(NamedTuple):
@@ -78,7 +80,7 @@ class Solution:
         posterior: the equations.
         state: the unknowns, averaged over the last steps.
         samples: points of each layer.
-        rate: largest √(weight ⟨φ'(h)²⟩) of a recurrent layer; at 1 or more the DEQ has no stable equilibrium.
+        rate: contraction rate of a DEQ, (14.8); at 1 or more it has no stable equilibrium. 0 for explicit networks.
         converged: whether no drift was seen and chains have mixed.
         diagnostics: the numbers behind `converged`.
     """
@@ -140,10 +142,13 @@ def solve(
         nonlocal steps
         steps += 1
         scaled = posterior if scale == 1.0 else posterior.scaled(scale)
-        for _ in range(_INNER):
-            state = update_residuals(scaled, state, points[-1], gain_of_residuals)
         report(f"{start} start, step {steps}")
-        return update_features(scaled, state, points, gain)
+        try:
+            for _ in range(_INNER):
+                state = update_residuals(scaled, state, points[-1], gain_of_residuals)
+            return update_features(scaled, state, points, gain)
+        except np.linalg.LinAlgError:
+            raise diverged("a matrix is singular") from None
 
     ramp = _ramp(posterior, kernels[-1], start)
     state, change = State.lazy(posterior.scaled(ramp[0]), kernels, len(points[0].u)), np.inf
@@ -169,7 +174,7 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> Array:
     """Factors of the richness: up from nearly lazy; for the rich start, beyond 1 and back."""
     first = min(1.0, np.sqrt(_NEARLY_LAZY / max(readout_variance(posterior, kernel), 1e-300)))
     ramp = np.geomspace(first, 1.0, max(_FEWEST_STEPS, int(-_STEPS_PER_FOLD * np.log(first))))
-    if start == "lazy":
+    if start == "lazy" or first == 1.0:
         return ramp
     detour = np.geomspace(1.0, _RICHER, _FEWEST_STEPS)
     return np.concatenate([ramp, detour, detour[::-1]])
@@ -223,12 +228,20 @@ def _kept(density: NeuronDensity, cloud: Chains | QuasiMonteCarlo) -> NeuronSamp
 
 
 def _rate(posterior: Posterior, samples: Sequence[NeuronSample]) -> float:
+    """The contraction rate of a recurrent layer, (14.8): bulk and isolated eigenvalues of the Jacobian."""
     rates = [0.0]
     for index, (layer, sample) in enumerate(zip(posterior.layers, samples, strict=True)):
         if layer.source == index and layer.weight:
-            slopes = layer.phi.derivative(sample.density.preactivations(sample.u)) ** 2
-            means = np.einsum("rp,rpi->ri", sample.weights, slopes).mean(axis=0)
-            rates.append(float(np.sqrt(layer.weight * means.max())))
+            u, weights = sample.u[:, :_RATE_POINTS], sample.weights[:, :_RATE_POINTS]
+            weights = weights / weights.sum(axis=-1, keepdims=True)
+            h = sample.density.preactivations(u)
+            features, slopes = layer.phi(h), layer.phi.derivative(h) * weights[..., None]
+            squares = np.einsum("rpi,rpi->ri", slopes, layer.phi.derivative(h)).mean(axis=0)
+            rates.append(float(np.sqrt(layer.weight * squares.max())))
+            inverse = np.linalg.solve(sample.density.root.swapaxes(-1, -2), u.swapaxes(-1, -2))
+            for i in range(u.shape[-1]):
+                isolated = (layer.weight * (inverse * slopes[:, None, :, i]) @ features).mean(axis=0)
+                rates.append(float(np.abs(np.linalg.eigvals(isolated)).max()))
     return max(rates)
 
 

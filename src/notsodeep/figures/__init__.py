@@ -5,6 +5,7 @@ from notsodeep.extras import needed
 needed("matplotlib", "A figure (notsodeep.figures)")
 
 from notsodeep.figures.design_plots import plot_design
+from notsodeep.figures.feature_plots import plot_kernel_change
 from notsodeep.figures.forecast_plots import plot_forecast, plot_phase_diagram
 from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.line_plots import (
@@ -43,6 +44,7 @@ __all__ = [
     "plot_forecast",
     "plot_front",
     "plot_kernel",
+    "plot_kernel_change",
     "plot_learning_curve",
     "plot_learning_curves",
     "plot_losses",

@@ -6,6 +6,7 @@ with equilibria and adjoints solved here by plain iteration.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from notsodeep.feature_learning.points import hamiltonian_move
 from notsodeep.models import DEQ
 from notsodeep.validation import Array
 
-_TOLERANCE, _MOST_STEPS = 1e-9, 300
+_TOLERANCE, _MOST_STEPS = 1e-7, 200
 _ACCEPTANCE = 0.8
 
 
@@ -56,12 +57,12 @@ class WeightPosterior:
         recurrent, inputs, readout = np.split(u, [m * m, m * (m + p)], axis=-1)
         return recurrent.reshape(-1, m, m), inputs.reshape(-1, m, p), readout
 
-    def features(self, recurrent: Array, inputs: Array, X: Array) -> tuple[Array, Array]:
-        """φ and h at the equilibrium, (chains, m, samples); NaN where the iteration does not converge."""
+    def features(self, recurrent: Array, inputs: Array, X: Array, strict: bool = True) -> tuple[Array, Array]:
+        """φ and h at the equilibrium, (chains, m, samples); NaN if `strict` and the iteration does not converge."""
         phi = self.model.activation
         weights = sqrt(self.model.sigma_a2 / self.width) * recurrent
         drive = sqrt(self.model.sigma_b2) * inputs @ X.T
-        h = _fixed_point(lambda h: weights @ phi(h) + drive, drive)
+        h = _fixed_point(lambda h: weights @ phi(h) + drive, drive, strict)
         return phi(h), h
 
     def log_likelihood(self, u: Array) -> tuple[Array, Array]:
@@ -76,7 +77,7 @@ class WeightPosterior:
         scale = sqrt(self.model.sigma_a2 / m)
         weights = scale * recurrent.swapaxes(-1, -2)
         start = slopes * readout[:, :, None] * pull[:, None, :]
-        adjoint = _fixed_point(lambda t: start + slopes * (weights @ t), start)
+        adjoint = _fixed_point(lambda t: start + slopes * (weights @ t), start, True)
         gradient = [
             (scale * adjoint @ features.swapaxes(-1, -2)).reshape(len(u), -1),
             (sqrt(self.model.sigma_b2) * adjoint @ self.X).reshape(len(u), -1),
@@ -97,14 +98,14 @@ class WeightPosterior:
                 angle = np.clip(angle * np.exp(0.3 * (hits.mean() - _ACCEPTANCE)), 1e-4, 1.0)
                 continue
             recurrent, inputs, readout = self.split(u)
-            features, _ = self.features(recurrent, inputs, every)
+            features, _ = self.features(recurrent, inputs, every, strict=False)
             kernel += features.swapaxes(-1, -2) @ features / (self.width * moves)
             outputs += np.einsum("cm,cmn->cn", readout, features) / (self.richness * self.width * moves)
             accepted += float(hits.mean()) / moves
         return WeightSamples(kernel, outputs, accepted)
 
 
-def _fixed_point(step, start: Array) -> Array:
+def _fixed_point(step: Callable[[Array], Array], start: Array, strict: bool) -> Array:
     state = start
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(_MOST_STEPS):
@@ -112,4 +113,4 @@ def _fixed_point(step, start: Array) -> Array:
             if np.max(np.abs(new - state)) <= _TOLERANCE * max(1.0, float(np.max(np.abs(new)))):
                 return new
             state = new
-    return np.full_like(start, np.nan)
+    return np.full_like(start, np.nan) if strict else state

@@ -1,0 +1,44 @@
+"""The kernel after learning against the kernel before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from notsodeep.figures.style import colour, panel, styled
+
+
+@styled
+def plot_kernel_change(adaptive: Any, ax: Axes | None = None) -> Axes:
+    """Plot each entry of the kernel after learning against its entry before, with standard errors.
+
+    Colours separate pairs of samples whose targets have the same sign (or, with several outputs, a positive inner
+    product) from other pairs. On the diagonal line features have not changed.
+
+    Args:
+        adaptive: an `AdaptiveKernel`.
+        ax: axes to draw into; a new figure if None.
+    """
+    axes = panel(ax)
+    targets = adaptive.y.reshape(len(adaptive.y), -1)
+    rows, columns = np.triu_indices(len(targets))
+    alike = (targets @ targets.T)[rows, columns] > 0.0
+    before, after, error = (
+        one[rows, columns] for one in (adaptive.lazy_kernel, adaptive.kernel, adaptive.standard_error)
+    )
+    for number, (part, words) in enumerate(((alike, "targets alike"), (~alike, "targets opposed"))):
+        if part.any():
+            axes.errorbar(
+                before[part], after[part], error[part], fmt="o", markersize=2.5, color=colour(number), label=words
+            )
+    ends = [min(before.min(), after.min()), max(before.max(), after.max())]
+    axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+    axes.set(
+        xlabel="kernel before learning",
+        ylabel="kernel after learning",
+        title=f"alignment {adaptive.lazy_alignment:.2f} before, {adaptive.alignment:.2f} after",
+    )
+    axes.legend()
+    return axes
