@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,29 +11,21 @@ from numpy.typing import ArrayLike
 
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.feature_learning.hidden_layers import hidden_layers, lazy_kernels
+from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.new_samples import new_outputs
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.feature_learning.self_consistency import Posterior
-from notsodeep.feature_learning.solution import STARTS, Diagnostics, Solution, solve
+from notsodeep.feature_learning.solution import STARTS, Solution, solve
+from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import Model
 from notsodeep.progress import Report, reported
-from notsodeep.validation import (
-    Array,
-    as_count,
-    as_number,
-    as_right_sides,
-    as_rows,
-    frozen,
-    one_of,
-    squared_norms,
-)
+from notsodeep.validation import Array, as_count, as_number, as_right_sides, as_rows, one_of, squared_norms
 
 METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
-# Independent replicates behind standard errors; chains of each, for few and for many samples; points of each rule.
-_REPLICATES, _CHAINS, _CHAINS_OF_MANY, _MANY, _RULE_POINTS = 8, 512, 256, 32, 4096
+# Independent replicates behind standard errors; points of each rule; chains for few samples (up to 32) and for more.
+_REPLICATES, _RULE_POINTS, _CHAINS, _CHAINS_OF_MANY, _FEW = 8, 4096, 512, 256, 32
 # Solutions closer than this, relative to their norm, count as one.
 _SAME = 0.02
 
@@ -45,12 +37,11 @@ class AdaptiveKernel(Shown):
     Attributes:
         kernel: Φ = ⟨φφᵀ⟩ after learning, (n, n).
         standard_error: of each entry of `kernel`.
-        lazy_kernel: the conjugate kernel, what infinitely wide networks keep in the lazy limit γ → 0.
+        lazy_kernel: the conjugate kernel, which wide networks keep in the lazy limit γ → 0.
         outputs: f on the training samples, (n,) or (n, outputs).
         outputs_error: standard error of each of them.
         solutions: all distinct solutions found, the most probable first.
-        log_evidences: logarithm of the posterior of each solution per neuron with its standard error, (solutions, 2);
-            NaN if there is only one.
+        log_evidences: log posterior of each solution per neuron and its standard error; NaN if there is only one.
         model: the model.
         X: the samples.
         y: the targets.
@@ -63,19 +54,14 @@ class AdaptiveKernel(Shown):
     outputs_error: Array
     solutions: tuple[Solution, ...]
     log_evidences: Array
-    model: Model = field(repr=False)
-    X: Array = field(repr=False)
-    y: Array = field(repr=False)
+    model: Model
+    X: Array
+    y: Array
 
     @property
     def converged(self) -> bool:
-        """Whether the iteration settled and the chains mixed."""
+        """Whether the iteration settled and the chains mixed; `solutions[0].diagnostics` has the numbers."""
         return self.solutions[0].converged
-
-    @property
-    def diagnostics(self) -> Diagnostics:
-        """The numbers behind `converged`."""
-        return self.solutions[0].diagnostics
 
     @property
     def rate(self) -> float:
@@ -109,7 +95,7 @@ class AdaptiveKernel(Shown):
         """
         rows = as_rows(X_new, "X_new", columns=self.X.shape[1])
         outputs = new_outputs(self.solutions[0], self.X @ rows.T, squared_norms(rows))
-        mean, error = _mean_and_error(outputs, self.y.ndim)
+        mean, error = _mean_and_error(outputs[..., 0] if self.y.ndim == 1 else outputs)
         return (mean, error) if return_error else mean
 
     def plot(self, ax: Any = None) -> Any:
@@ -119,19 +105,13 @@ class AdaptiveKernel(Shown):
         return plot_kernel_change(self, ax=ax)
 
     def _facts(self) -> dict[str, Any]:
-        return {
-            "change": self.change,
-            "alignment": self.alignment,
-            "lazy_alignment": self.lazy_alignment,
-            "largest_error": float(self.standard_error.max()),
-            "solutions": len(self.solutions),
-            "converged": self.converged,
-            "rate": self.rate,
-        }
+        names = ("change", "alignment", "lazy_alignment", "rate", "converged")
+        shown: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return shown | {"largest_error": self.standard_error.max(), "solutions": len(self.solutions)}
 
 
 def alignment(kernel: Array, y: Array) -> float:
-    """Cosine between a kernel and yyᵀ in Frobenius norm."""
+    """Compute the cosine between a kernel and yyᵀ in Frobenius norm."""
     targets = y.reshape(len(y), -1)
     size = np.linalg.norm(targets.T @ targets) * np.linalg.norm(kernel)
     return float(np.sum(targets * (kernel @ targets)) / size) if size else 0.0
@@ -165,6 +145,7 @@ def adaptive_kernel(
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
         chains: Markov chains in each of the 8 replicates; 512 for up to 32 samples, else 256. Errors fall like its root.
+            For quasi-Monte Carlo the number of points, 4096.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -172,8 +153,7 @@ def adaptive_kernel(
         InputError: for input that cannot be used.
         ConvergenceError: if no start leads to a solution, for example where ReLU features grow without bound.
     """
-    layers = hidden_layers(model)
-    rows = as_rows(X)
+    layers, rows = hidden_layers(model), as_rows(X)
     n = len(rows)
     if n > MOST_SAMPLES:
         raise InputError(
@@ -182,83 +162,63 @@ def adaptive_kernel(
     targets = as_right_sides(y, n, "y")
     gamma = as_number(richness, "richness", positive=True)
     beta = as_number(precision, "precision", positive=True)
-    use_rule = _use_rule(method, n)
-    count = (_CHAINS if n <= _MANY else _CHAINS_OF_MANY) if chains is None else as_count(chains, "chains", least=16)
-    begins = [one_of(start, STARTS, "starts") for start in starts]
+    if not starts:
+        raise InputError("starts is empty: give 'lazy', 'rich' or both.")
+    use_rule = n <= _MOST_FOR_RULE and one_of(method, METHODS, "method") != "sampling"
+    if method == "quasi-monte-carlo" and not use_rule:
+        raise InputError(
+            f"Quasi-Monte Carlo serves up to {_MOST_FOR_RULE} samples, X has {n}: use method='sampling'."
+        )
+    usual = _RULE_POINTS if use_rule else _CHAINS if n <= _FEW else _CHAINS_OF_MANY
+    count = usual if chains is None else as_count(chains, "chains", least=16)
+    kind: Any = QuasiMonteCarlo if use_rule else Chains
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
-    kernels = lazy_kernels(model, rows)
+    lazy = conjugate_kernel(model, rows)
     found: list[Solution] = []
     failures: list[ConvergenceError] = []
     with reported(progress, "kernel after learning") as report:
-        for number, start in enumerate(begins):
-            points = [_points(use_rule, count, n, (seed, number, layer)) for layer in range(len(layers))]
+        for number, start in enumerate(one_of(one, STARTS, "starts") for one in starts):
+            points = [kind(_REPLICATES, count, n, (seed, number, layer)) for layer in range(len(layers))]
             try:
-                found.append(
-                    solve(posterior, kernels, points, start, lambda text: report(0, 0, lambda: text))
-                )
+                found.append(solve(posterior, lazy, points, start, lambda text: report(0, 0, lambda: text)))
             except ConvergenceError as error:
                 failures.append(error)
     if not found:
-        raise failures[0] if failures else InputError("starts is empty: give 'lazy', 'rich' or both.")
-    return _result(model, rows, targets, kernels[-1], _distinct(found), seed)
-
-
-def _use_rule(method: str, n: int) -> bool:
-    if one_of(method, METHODS, "method") == "auto":
-        return n <= _MOST_FOR_RULE
-    if method == "quasi-monte-carlo" and n > _MOST_FOR_RULE:
-        raise InputError(
-            f"quasi-Monte Carlo serves up to {_MOST_FOR_RULE} samples, X has {n}: use method='sampling'."
-        )
-    return method == "quasi-monte-carlo"
-
-
-def _points(use_rule: bool, chains: int, n: int, seed: tuple[int, ...]) -> Any:
-    if use_rule:
-        return QuasiMonteCarlo(_REPLICATES, _RULE_POINTS, n, seed)
-    return Chains(_REPLICATES, chains, n, seed)
-
-
-def _distinct(found: list[Solution]) -> list[Solution]:
-    """Solutions that differ, settled ones first."""
-    kept: list[Solution] = []
-    for one in sorted(found, key=lambda solution: not solution.converged):
-        size = np.linalg.norm(one.kernel)
-        if all(np.linalg.norm(one.kernel - other.kernel) > _SAME * size for other in kept):
-            kept.append(one)
-    return kept
-
-
-def _result(
-    model: Model, X: Array, y: Array, lazy: Array, solutions: list[Solution], seed: int
-) -> AdaptiveKernel:
-    evidences = np.full((len(solutions), 2), np.nan)
-    if len(solutions) > 1:
-        evidences = np.array([one.log_evidence(seed) for one in solutions])
-        order = np.argsort(-evidences[:, 0])
-        solutions, evidences = [solutions[i] for i in order], evidences[order]
+        raise failures[0]
+    solutions, evidences = _ranked(found, seed)
     best = solutions[0]
+    _warn(best)
+    outputs = posterior.targets - best.state.residuals / beta
+    fitted = _mean_and_error(outputs[..., 0] if targets.ndim == 1 else outputs)
+    kernels = _mean_and_error(best.state.features[-1])
+    return AdaptiveKernel(*kernels, lazy, *fitted, solutions, evidences, model, rows, targets)
+
+
+def _ranked(found: list[Solution], seed: int) -> tuple[tuple[Solution, ...], Array]:
+    """Distinct solutions, the most probable first, with their evidences; unsettled ones only if there is no other."""
+    kept: list[Solution] = []
+    for one in [one for one in found if one.converged] or found[:1]:
+        distances = [np.linalg.norm(one.kernel - other.kernel) for other in kept]
+        if all(distance > _SAME * np.linalg.norm(one.kernel) for distance in distances):
+            kept.append(one)
+    if len(kept) == 1:
+        return tuple(kept), np.full((1, 2), np.nan)
+    evidences = np.array([one.log_evidence(seed) for one in kept])
+    order = np.argsort(-evidences[:, 0])
+    return tuple(kept[i] for i in order), evidences[order]
+
+
+def _warn(best: Solution) -> None:
     if not best.converged:
-        warnings.warn(
-            f"The kernel after learning has not converged: {best.diagnostics}. Use a smaller richness or precision.",
-            stacklevel=3,
-        )
-    elif best.rate >= 1.0:
-        warnings.warn(
+        text = f"The kernel after learning has not converged: {best.diagnostics}. Use a smaller richness or precision."
+        warnings.warn(text, stacklevel=3)
+    if best.rate >= 1.0:
+        text = (
             f"After learning the DEQ has the contraction rate {best.rate:.3g}: at 1 or more it has no stable "
-            "equilibrium, and the theory does not describe networks. Use a smaller richness or sigma_a2.",
-            stacklevel=3,
+            "equilibrium, and the theory does not describe networks. Use a smaller richness or sigma_a2."
         )
-    fitted = best.posterior.targets - best.state.residuals / best.posterior.precision
-    outputs, errors = _mean_and_error(fitted, y.ndim)
-    arrays = (frozen(one) for one in (best.kernel, best.standard_error, lazy, outputs, errors))
-    return AdaptiveKernel(*arrays, tuple(solutions), evidences, model, frozen(X), frozen(y))
+        warnings.warn(text, stacklevel=3)
 
 
-def _mean_and_error(replicates: Array, ndim: int) -> tuple[Array, Array]:
-    mean = replicates.mean(axis=0)
-    error = replicates.std(axis=0, ddof=1) / np.sqrt(len(replicates))
-    return (mean[:, 0], error[:, 0]) if ndim == 1 else (mean, error)
-
-
-__all__ = ["METHODS", "AdaptiveKernel", "adaptive_kernel", "alignment"]
+def _mean_and_error(replicates: Array) -> tuple[Array, Array]:
+    return replicates.mean(axis=0), replicates.std(axis=0, ddof=1) / np.sqrt(len(replicates))

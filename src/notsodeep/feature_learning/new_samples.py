@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from notsodeep.errors import ConvergenceError
@@ -18,21 +16,20 @@ _JITTER = 1e-8
 
 
 def new_outputs(solution: Solution, gram: Array, squared_norms: Array) -> Array:
-    """f* of each replicate, (replicates, new samples, outputs).
+    """Compute f* of each replicate, (replicates, new samples, outputs).
 
     Args:
         solution: the solution.
         gram: inner products of samples and new samples, (n, new).
         squared_norms: of the new samples.
     """
-    posterior = solution.posterior
-    readout = solution.state.residuals / posterior.richness**2
+    readout = solution.state.residuals / solution.posterior.richness**2
     size = max(1, _BLOCK // max(sample.weights.size for sample in solution.samples))
-    blocks = []
-    for first in range(0, gram.shape[1], size):
-        part = slice(first, first + size)
-        blocks.append(_cross_features(solution, gram[:, part], squared_norms[part]).swapaxes(-1, -2) @ readout)
-    return np.concatenate(blocks, axis=1)
+    blocks = [
+        _cross_features(solution, gram[:, first : first + size], squared_norms[first : first + size])
+        for first in range(0, gram.shape[1], size)
+    ]
+    return np.concatenate(blocks, axis=-1).swapaxes(-1, -2) @ readout
 
 
 def _cross_features(solution: Solution, gram: Array, squares: Array) -> Array:
@@ -40,61 +37,46 @@ def _cross_features(solution: Solution, gram: Array, squares: Array) -> Array:
     replicates = len(solution.state.residuals)
     cross, own = np.zeros((replicates, *gram.shape)), np.zeros((replicates, len(squares)))
     parts = zip(solution.posterior.layers, solution.samples, solution.state.features, strict=True)
-    for index, (layer, points, kernel) in enumerate(parts):
-        recurrent = layer.source == index and layer.weight > 0.0
-        sample = _Reader.of(layer, points, kernel)
-        cross, own = _layer(layer, sample, gram, squares, cross, own)
-        for _ in range(_MOST_STEPS if recurrent else 0):
-            before = cross
-            cross, own = _layer(layer, sample, gram, squares, cross, own)
-            if np.max(np.abs(cross - before)) <= _TOLERANCE * np.max(np.abs(cross)):
-                break
-        else:
-            if recurrent:
+    for index, (layer, sample, kernel) in enumerate(parts):
+        average = _regression(layer, sample, kernel)
+        recurrent, change, steps = layer.source == index and layer.weight > 0.0, np.inf, 0
+        while steps == 0 or (recurrent and change > _TOLERANCE):
+            if steps == _MOST_STEPS:
                 raise ConvergenceError(
                     "The covariances of new samples did not converge: the DEQ has no stable equilibrium there.",
                     "Use a smaller richness or sigma_a2, or new samples of smaller norm.",
                 )
+            before, steps = cross, steps + 1
+            covariance, variance = layer.covariance(cross, gram), layer.covariance(own, squares)
+            cross, own = _read(layer, sample, average, covariance, variance)
+            change = float(np.max(np.abs(cross - before)) / max(np.max(np.abs(cross)), 1e-300))
     return cross
 
 
-class _Reader(NamedTuple):
-    """Points of a layer, and what turns values of φ(h*) at the points into φ* = ⟨φ(h*)φ(h)⟩.
+def _regression(layer: HiddenLayer, sample: NeuronSample, kernel: Array) -> Array:
+    """What turns values of φ(h*) at the points into φ*: Φ Φ_s⁻¹⟨φ(h) ·⟩_s with Φ_s = ⟨φφᵀ⟩_s of the same points.
 
-    φ* is regressed on the features of the points, Φ Φ_s⁻¹⟨φ(h)φ(h*)⟩_s with Φ_s = ⟨φφᵀ⟩_s of the same points. Errors of
-    the two averages cancel: a training sample gets its own column of Φ, whatever the points.
+    Errors of the two averages cancel: a training sample gets its own column of Φ, whatever the points.
     """
-
-    points: NeuronSample
-    average: Array
-
-    @classmethod
-    def of(cls, layer: HiddenLayer, points: NeuronSample, kernel: Array) -> _Reader:
-        features = layer.phi(points.density.preactivations(points.u))
-        weighted = (features * points.weights[..., None]).swapaxes(-1, -2)
-        sampled = weighted @ features
-        scale = np.trace(sampled, axis1=1, axis2=2)[:, None, None] / sampled.shape[-1]
-        sampled = sampled + _JITTER * scale * np.eye(sampled.shape[-1])
-        return cls(points, kernel @ np.linalg.solve(sampled, weighted))
+    features = layer.phi(sample.density.preactivations(sample.u))
+    weighted = (features * sample.weights[..., None]).swapaxes(-1, -2)
+    sampled = weighted @ features
+    n = sampled.shape[-1]
+    jitter = _JITTER * np.trace(sampled, axis1=1, axis2=2)[:, None, None] / n
+    return kernel @ np.linalg.solve(sampled + jitter * np.eye(n), weighted)
 
 
-def _layer(
-    layer: HiddenLayer, reader: _Reader, gram: Array, squares: Array, cross: Array, own: Array
+def _read(
+    layer: HiddenLayer, sample: NeuronSample, average: Array, covariance: Array, variance: Array
 ) -> tuple[Array, Array]:
-    """⟨φ(h*)φ(h)⟩ and ⟨φ(h*)²⟩ of a layer from those of its source."""
-    points = reader.points
-    covariance = layer.covariance(cross, gram)
-    variance = layer.covariance(own, squares)
-    whitened = np.linalg.solve(points.density.root, covariance)
+    """⟨φ(h*)φ(h)⟩ and ⟨φ(h*)²⟩ for given covariances of h* with h, and variances of h*."""
+    whitened = np.linalg.solve(sample.density.root, covariance)
     spread = np.sqrt(np.maximum(variance - np.sum(whitened**2, axis=1), 0.0))[:, None, :]
-    centre = points.u @ whitened
+    centre = sample.u @ whitened
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     first, second = np.zeros_like(centre), np.zeros_like(centre)
     for node, weight in zip(nodes, weights / weights.sum(), strict=True):
         value = layer.phi(centre + node * spread)
         first += weight * value
         second += weight * value**2
-    return reader.average @ first, np.einsum("rp,rpk->rk", points.weights, second)
-
-
-__all__ = ["new_outputs"]
+    return average @ first, np.einsum("rp,rpk->rk", sample.weights, second)

@@ -12,14 +12,9 @@ from notsodeep.figures.style import colour, panel, styled
 
 @styled
 def plot_kernel_change(adaptive: Any, ax: Axes | None = None) -> Axes:
-    """Plot each entry of the kernel after learning against its entry before, with standard errors.
+    """Plot each entry of an `AdaptiveKernel` after learning against before, with standard errors.
 
-    Colours separate pairs of samples whose targets have the same sign (or, with several outputs, a positive inner
-    product) from other pairs. On the diagonal line features have not changed.
-
-    Args:
-        adaptive: an `AdaptiveKernel`.
-        ax: axes to draw into; a new figure if None.
+    Colours separate pairs of samples whose targets have a positive inner product from other pairs.
     """
     axes = panel(ax)
     targets = adaptive.y.reshape(len(adaptive.y), -1)
@@ -31,7 +26,13 @@ def plot_kernel_change(adaptive: Any, ax: Axes | None = None) -> Axes:
     for number, (part, words) in enumerate(((alike, "targets alike"), (~alike, "targets opposed"))):
         if part.any():
             axes.errorbar(
-                before[part], after[part], error[part], fmt="o", markersize=2.5, color=colour(number), label=words
+                before[part],
+                after[part],
+                error[part],
+                fmt="o",
+                markersize=2.5,
+                color=colour(number),
+                label=words,
             )
     ends = [min(before.min(), after.min()), max(before.max(), after.max())]
     axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)

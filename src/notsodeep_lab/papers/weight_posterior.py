@@ -1,8 +1,4 @@
-"""Posterior of a DEQ of finite width, sampled over all weights: what docs/theory.md section 14 is compared with.
-
-The same sampler as in the library, `hamiltonian_move`, but in the m² + m (inputs + outputs) dimensions of all weights,
-with equilibria and adjoints solved here by plain iteration.
-"""
+"""Posterior of a DEQ of finite width, sampled over all weights: what docs/theory.md section 14 is compared with."""
 
 from __future__ import annotations
 
@@ -13,31 +9,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from notsodeep.feature_learning.points import hamiltonian_move
+from notsodeep.feature_learning.points import hamiltonian_move, tuned
 from notsodeep.models import DEQ
 from notsodeep.validation import Array
 
+# Of equilibria and adjoints, which are solved by plain iteration.
 _TOLERANCE, _MOST_STEPS = 1e-7, 200
-_ACCEPTANCE = 0.8
 
 
 class WeightSamples(NamedTuple):
-    """Averages over the posterior of the weights, each from independent chains.
+    """Averages over the posterior of the weights, one from each chain."""
 
-    Attributes:
-        kernel: φ(h)ᵀφ(h)/m of the samples and the test samples, (chains, n + n_test, n + n_test).
-        outputs: f on the same, (chains, n + n_test).
-        acceptance: share of accepted proposals.
-    """
-
-    kernel: Array
-    outputs: Array
-    acceptance: float
+    kernel: Array  # φ(h)ᵀφ(h)/m of samples and test samples, (chains, n + n_test, n + n_test)
+    outputs: Array  # f on the same, (chains, n + n_test)
 
 
 @dataclass(frozen=True)
 class WeightPosterior:
-    """log p(weights | y) up to the unit Gaussian prior: −(mβ/2)|y − f|², f = aᵀφ(h)/(γm)."""
+    """The likelihood of all weights, −(mβ/2)|y − f|² with f = aᵀφ(h)/(γm), under a unit Gaussian prior."""
 
     model: DEQ
     X: Array
@@ -57,23 +46,19 @@ class WeightPosterior:
         recurrent, inputs, readout = np.split(u, [m * m, m * (m + p)], axis=-1)
         return recurrent.reshape(-1, m, m), inputs.reshape(-1, m, p), readout
 
-    def features(self, recurrent: Array, inputs: Array, X: Array, strict: bool = True) -> tuple[Array, Array]:
-        """φ and h at the equilibrium, (chains, m, samples); NaN if `strict` and the iteration does not converge."""
-        phi = self.model.activation
+    def preactivations(self, recurrent: Array, inputs: Array, X: Array, strict: bool) -> Array:
+        """h at the equilibrium, (chains, m, samples); NaN if `strict` and the iteration does not converge."""
         weights = sqrt(self.model.sigma_a2 / self.width) * recurrent
         drive = sqrt(self.model.sigma_b2) * inputs @ X.T
-        h = _fixed_point(lambda h: weights @ phi(h) + drive, drive, strict)
-        return phi(h), h
+        return _fixed_point(lambda h: weights @ self.model.activation(h) + drive, drive, strict)
 
     def log_likelihood(self, u: Array) -> tuple[Array, Array]:
         """The logarithm of the likelihood and its gradient in all weights."""
-        m, gamma = self.width, self.richness
-        recurrent, inputs, readout = self.split(u)
-        features, h = self.features(recurrent, inputs, self.X)
-        outputs = np.einsum("cm,cmn->cn", readout, features) / (gamma * m)
-        mismatch = self.y - outputs
-        pull = self.precision * mismatch / gamma  # mβ(y − f)/(γm)
-        slopes = self.model.activation.derivative(h)
+        m, (recurrent, inputs, readout) = self.width, self.split(u)
+        h = self.preactivations(recurrent, inputs, self.X, strict=True)
+        features, slopes = self.model.activation(h), self.model.activation.derivative(h)
+        mismatch = self.y - np.einsum("cm,cmn->cn", readout, features) / (self.richness * m)
+        pull = self.precision * mismatch / self.richness  # mβ(y − f)/(γm)
         scale = sqrt(self.model.sigma_a2 / m)
         weights = scale * recurrent.swapaxes(-1, -2)
         start = slopes * readout[:, :, None] * pull[:, None, :]
@@ -88,29 +73,27 @@ class WeightPosterior:
 
     def sample(self, X_test: Array, moves: int, warmup: int, chains: int, seed: int) -> WeightSamples:
         """Run independent chains from the prior; the first `warmup` moves tune the step and are discarded."""
-        rng = np.random.default_rng(seed)
+        rng, every, angle = np.random.default_rng(seed), np.concatenate([self.X, X_test]), np.array(0.02)
         u = rng.standard_normal((chains, self.dimension))
-        angle, every = np.array(0.02), np.concatenate([self.X, X_test])
-        kernel, outputs, accepted = np.zeros((chains, len(every), len(every))), np.zeros((chains, len(every))), 0.0
+        kernel, outputs = np.zeros((chains, len(every), len(every))), np.zeros((chains, len(every)))
         for move in range(warmup + moves):
-            u, _, hits = hamiltonian_move(self.log_likelihood, u, angle, rng)
+            u, _, accepted = hamiltonian_move(self.log_likelihood, u, angle, rng)
             if move < warmup:
-                angle = np.clip(angle * np.exp(0.3 * (hits.mean() - _ACCEPTANCE)), 1e-4, 1.0)
+                angle = tuned(angle, accepted.mean())
                 continue
             recurrent, inputs, readout = self.split(u)
-            features, _ = self.features(recurrent, inputs, every, strict=False)
+            h = self.preactivations(recurrent, inputs, every, strict=False)
+            features = self.model.activation(h)
             kernel += features.swapaxes(-1, -2) @ features / (self.width * moves)
             outputs += np.einsum("cm,cmn->cn", readout, features) / (self.richness * self.width * moves)
-            accepted += float(hits.mean()) / moves
-        return WeightSamples(kernel, outputs, accepted)
+        return WeightSamples(kernel, outputs)
 
 
-def _fixed_point(step: Callable[[Array], Array], start: Array, strict: bool) -> Array:
-    state = start
+def _fixed_point(step: Callable[[Array], Array], state: Array, strict: bool) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(_MOST_STEPS):
             new = step(state)
             if np.max(np.abs(new - state)) <= _TOLERANCE * max(1.0, float(np.max(np.abs(new)))):
                 return new
             state = new
-    return np.full_like(start, np.nan) if strict else state
+    return np.full_like(state, np.nan) if strict else state
