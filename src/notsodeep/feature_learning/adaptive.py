@@ -25,7 +25,7 @@ METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
 # Independent replicates behind standard errors; points of each rule; chains for few samples (up to 32) and for more.
-_REPLICATES, _RULE_POINTS, _CHAINS, _CHAINS_OF_MANY, _FEW = 8, 4096, 512, 256, 32
+_REPLICATES, _RULE_POINTS, _CHAINS, _CHAINS_OF_MANY, _FEW = 4, 4096, 1024, 512, 32
 # Solutions closer than this, relative to their norm, count as one.
 _SAME = 0.02
 
@@ -144,8 +144,8 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 8 replicates; 512 for up to 32 samples, else 256. Errors fall like its root.
-            For quasi-Monte Carlo the number of points, 4096.
+        chains: Markov chains in each of the 4 replicates; 1024 for up to 32 samples, else 512. Errors fall like its
+            root, the bias of noise in the unknowns like its inverse. For quasi-Monte Carlo the points, 4096.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -210,14 +210,11 @@ def _ranked(found: list[Solution], seed: int) -> tuple[tuple[Solution, ...], Arr
 
 def _warn(best: Solution) -> None:
     if not best.converged:
-        text = f"The kernel after learning has not converged: {best.diagnostics}. Use a smaller richness or precision."
-        warnings.warn(text, stacklevel=3)
+        text = f"The kernel after learning has not converged: {best.diagnostics}."
+        warnings.warn(f"{text} Use more chains, or a smaller richness or precision.", stacklevel=3)
     if best.rate >= 1.0:
-        text = (
-            f"After learning the DEQ has the contraction rate {best.rate:.3g}: at 1 or more it has no stable "
-            "equilibrium, and the theory does not describe networks. Use a smaller richness or sigma_a2."
-        )
-        warnings.warn(text, stacklevel=3)
+        text = f"After learning the DEQ has the contraction rate {best.rate:.3g}, 1 or more: networks have no stable"
+        warnings.warn(f"{text} equilibrium. Use a smaller richness or sigma_a2.", stacklevel=3)
 
 
 def _mean_and_error(replicates: Array) -> tuple[Array, Array]:

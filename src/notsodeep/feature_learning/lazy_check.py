@@ -19,7 +19,7 @@ LARGEST_CHANGE = 0.1
 # Below this variance of one neuron's readout, (14.6), the change is of the same order: nothing need be sampled.
 _LAZY = 0.01
 # The smallest ridge, relative to the diagonal of the kernel; rows of the subset, and chains per replicate.
-_LEAST_RIDGE, _SAMPLES, _CHAINS = 1e-6, 24, 64
+_LEAST_RIDGE, _SAMPLES, _CHAINS = 1e-6, 24, 256
 
 
 class LazyCheck(NamedTuple):
@@ -48,14 +48,11 @@ def lazy_check(model: Model, X: Any, y: Any, richness: float, ridge: float, *, s
     rows, targets = rows[chosen], as_right_sides(y, len(rows), "y")[chosen]
     kernel = conjugate_kernel(model, rows)
     beta = gamma**2 / max(as_number(ridge, "ridge"), _LEAST_RIDGE * float(np.mean(np.diag(kernel))))
-    variance = Posterior(layers, rows @ rows.T, targets.reshape(len(rows), -1), gamma, beta).readout_variance(
-        kernel
-    )
-    where = f"on {len(rows)} samples at richness {gamma:g}"
+    posterior = Posterior(layers, rows @ rows.T, targets.reshape(len(rows), -1), gamma, beta)
+    where, variance = f"on {len(rows)} samples at richness {gamma:g}", posterior.readout_variance(kernel)
     if variance <= _LAZY:
-        return LazyCheck(
-            True, f"Features hardly change {where}: the variance of a neuron's readout is {variance:.1g}."
-        )
+        note = f"Features hardly change {where}: the variance of a neuron's readout is {variance:.1g}."
+        return LazyCheck(True, note)
     try:
         after = adaptive_kernel(
             model, rows, targets, gamma, beta, starts=("lazy",), chains=_CHAINS, seed=seed
@@ -64,8 +61,6 @@ def lazy_check(model: Model, X: Any, y: Any, richness: float, ridge: float, *, s
         return LazyCheck(False, f"The lazy prediction cannot be trusted {where}. {error}")
     trusted = after.change <= LARGEST_CHANGE
     start = "The kernel changes" if trusted else "The lazy prediction cannot be trusted: the kernel changes"
-    return LazyCheck(
-        trusted,
-        f"{start} by {100.0 * after.change:.0f} % {where}, its alignment with the targets from "
-        f"{after.lazy_alignment:.2f} to {after.alignment:.2f}.",
-    )
+    aligned = f"from {after.lazy_alignment:.2f} to {after.alignment:.2f}"
+    change = f"{100.0 * after.change:.0f} %"
+    return LazyCheck(trusted, f"{start} by {change} {where}, its alignment with the targets {aligned}.")

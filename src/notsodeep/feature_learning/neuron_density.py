@@ -14,8 +14,8 @@ from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array
 
-# Added to the diagonal of Λ, relative to its mean.
-_JITTER = 1e-9
+# Added to the diagonal of covariances, relative to its mean.
+_JITTER = 1e-8
 
 
 def diverged(why: str) -> ConvergenceError:
@@ -38,9 +38,8 @@ class NeuronDensity:
     @classmethod
     def of(cls, phi: Activation, covariance: Array, coupling: Array) -> NeuronDensity:
         """The density with these Λ and M."""
-        n = covariance.shape[-1]
-        jitter = _JITTER * np.trace(covariance, axis1=-2, axis2=-1)[..., None, None] / n
-        return cls(phi, np.linalg.cholesky(covariance + jitter * np.eye(n)), coupling)
+        root = np.asarray(np.linalg.cholesky(covariance + relative_jitter(covariance)), dtype=np.float64)
+        return cls(phi, root, coupling)
 
     def preactivations(self, u: Array) -> Array:
         """Compute h = L u."""
@@ -71,6 +70,13 @@ class NeuronDensity:
         own = np.einsum("...p,...pi->...i", weights, diagonal)
         curvature[..., index, index] = added * curvature[..., index, index] + own
         return second_moments(features, weights), curvature
+
+
+def relative_jitter(matrix: Array) -> Array:
+    """A small multiple of the unit matrix, relative to the mean of the diagonal."""
+    n = matrix.shape[-1]
+    mean = np.trace(matrix, axis1=-2, axis2=-1) / n
+    return np.asarray(_JITTER * mean[..., None, None] * np.eye(n))
 
 
 def second_moments(values: Array, weights: Array) -> Array:

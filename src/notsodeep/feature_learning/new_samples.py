@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
-from notsodeep.errors import ConvergenceError
 from notsodeep.feature_learning.hidden_layers import HiddenLayer
+from notsodeep.feature_learning.neuron_density import relative_jitter
 from notsodeep.feature_learning.solution import NeuronSample, Solution
 from notsodeep.validation import Array
 
 # Nodes of the Gaussian average over h* given h; numbers in one block; tolerance and steps of the fixed point.
-_NODES, _BLOCK, _TOLERANCE, _MOST_STEPS = 16, 4_000_000, 1e-6, 500
-# Added to the diagonal of ⟨φφᵀ⟩ of the points, relative to its mean.
-_JITTER = 1e-8
+_NODES, _BLOCK, _TOLERANCE, _MOST_STEPS = 10, 2_000_000, 1e-4, 100
 
 
 def new_outputs(solution: Solution, gram: Array, squared_norms: Array) -> Array:
@@ -42,10 +42,11 @@ def _cross_features(solution: Solution, gram: Array, squares: Array) -> Array:
         recurrent, change, steps = layer.source == index and layer.weight > 0.0, np.inf, 0
         while steps == 0 or (recurrent and change > _TOLERANCE):
             if steps == _MOST_STEPS:
-                raise ConvergenceError(
-                    "The covariances of new samples did not converge: the DEQ has no stable equilibrium there.",
-                    "Use a smaller richness or sigma_a2, or new samples of smaller norm.",
+                warnings.warn(
+                    "Some new samples have several equilibria or a slow one; their outputs are rough.",
+                    stacklevel=5,
                 )
+                break
             before, steps = cross, steps + 1
             covariance, variance = layer.covariance(cross, gram), layer.covariance(own, squares)
             cross, own = _read(layer, sample, average, covariance, variance)
@@ -61,9 +62,7 @@ def _regression(layer: HiddenLayer, sample: NeuronSample, kernel: Array) -> Arra
     features = layer.phi(sample.density.preactivations(sample.u))
     weighted = (features * sample.weights[..., None]).swapaxes(-1, -2)
     sampled = weighted @ features
-    n = sampled.shape[-1]
-    jitter = _JITTER * np.trace(sampled, axis1=1, axis2=2)[:, None, None] / n
-    return kernel @ np.linalg.solve(sampled + jitter * np.eye(n), weighted)
+    return kernel @ np.linalg.solve(sampled + relative_jitter(sampled), weighted)
 
 
 def _read(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp, ndtri
@@ -55,8 +56,8 @@ class QuasiMonteCarlo:
         weights = np.exp(logs - logsumexp(logs, axis=-1, keepdims=True))
         self.effective = float(np.min(1.0 / np.sum(weights**2, axis=-1)))
         spread = _ENLARGED * second_moments(self.u, weights) + _LEAST_SPREAD * np.eye(self.u.shape[-1])
-        self._root = np.linalg.cholesky(spread)
-        return weights
+        self._root = np.asarray(np.linalg.cholesky(spread), dtype=np.float64)
+        return np.asarray(weights)
 
 
 class Chains:
@@ -103,7 +104,7 @@ def tuned(angle: Array, acceptance: Array) -> Array:
 
 def hamiltonian_move(
     log_factor: Callable[[Array], tuple[Array, Array]], u: Array, angle: Array, rng: np.random.Generator
-) -> tuple[Array, Array, Array]:
+) -> tuple[Any, Any, Any]:
     """Make one Metropolis step of exp(−½|u|²) w(u) with trajectories of about a quarter turn.
 
     Args:
@@ -133,7 +134,7 @@ def hamiltonian_move(
 
 
 def _energy(u: Array, velocity: Array, logs: Array) -> Array:
-    return 0.5 * np.sum(u**2, axis=-1) + 0.5 * np.sum(velocity**2, axis=-1) - logs
+    return np.asarray(0.5 * np.sum(u**2 + velocity**2, axis=-1) - logs)
 
 
 def log_normaliser(density: NeuronDensity, chains: int, seed: int) -> Array:

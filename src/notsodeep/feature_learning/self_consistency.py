@@ -13,7 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from notsodeep.feature_learning.hidden_layers import HiddenLayer
-from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, second_moments
+from notsodeep.feature_learning.neuron_density import (
+    NeuronDensity,
+    diverged,
+    relative_jitter,
+    second_moments,
+)
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.validation import Array
 
@@ -38,9 +43,8 @@ class Posterior:
     def residuals(self, features: Array) -> Array:
         """Solve for Δ = (Φ/γ² + I/β)⁻¹ y."""
         matrix = features / self.richness**2 + np.eye(len(self.gram)) / self.precision
-        return np.linalg.solve(
-            matrix, np.broadcast_to(self.targets, (*matrix.shape[:-1], self.targets.shape[1]))
-        )
+        shape = (*matrix.shape[:-1], self.targets.shape[1])
+        return np.asarray(np.linalg.solve(matrix, np.broadcast_to(self.targets, shape)), dtype=np.float64)
 
     def readout_variance(self, kernel: Array) -> float:
         """⟨|Δᵀφ|²⟩/γ² under a lazy kernel, (14.6): well below 1 features hardly move."""
@@ -101,8 +105,20 @@ def update_features(
     if not np.isfinite(change) or not np.isfinite(conjugates).all():
         raise diverged("Φ overflows")
     gain *= min(1.0, _LARGEST_CHANGE / max(change, 1e-300))
-    return State(
-        state.features + gain * (features - state.features),
-        state.conjugates + gain * (conjugates - state.conjugates),
-        state.residuals,
-    ), change
+    features = state.features + gain * (features - state.features)
+    conjugates = state.conjugates + gain * (conjugates - state.conjugates)
+    for layer in (layer for layer in posterior.layers if layer.weight):
+        old, new = (layer.covariance(one[layer.source], posterior.gram) for one in (state.features, features))
+        conjugates[layer.source] = _transported(conjugates[layer.source], layer.weight, old, new)
+    return State(features, conjugates, state.residuals), change
+
+
+def _transported(conjugate: Array, weight: float, old: Array, new: Array) -> Array:
+    """Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ after a change of Λ at the same ⟨hhᵀ⟩.
+
+    Without it Φ̂ lags behind Φ, and where features feed back strongly the iteration ends in a cycle.
+    """
+    inverse = np.linalg.inv(new + relative_jitter(new))
+    change = inverse @ (old + relative_jitter(new))
+    moved = weight * (inverse - change @ inverse) + change @ conjugate @ change.swapaxes(-1, -2)
+    return 0.5 * (moved + moved.swapaxes(-1, -2))

@@ -17,17 +17,17 @@ from notsodeep.validation import Array
 STARTS = ("lazy", "rich")
 _RICHER = 2.0
 # Variance of one neuron's readout, (14.6), at which the ramp begins; its steps, per factor e and at least.
-_NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 12, 30
+_NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 16, 40
 # Newton steps of Δ before each step of Φ, and the gain of the latter.
-_INNER, _GAIN = 3, 0.6
-# Steps that are averaged (an even number), and how often that is repeated until no drift is seen.
-_AVERAGED, _MOST_ROUNDS = 60, 6
+_INNER, _GAIN = 3, 0.5
+# Steps that are averaged (an even number), largest number of half as many, and steps after which gains fall.
+_AVERAGED, _MOST_HALVES, _SLOWING = 160, 8, 20.0
 # Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
-_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 2e-3, 6.0, 0.03, 1.1
+_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 5e-3, 10.0, 0.03, 1.1
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
 _TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 400, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
-_KEPT, _RATE_POINTS = 8192, 512
+_KEPT, _RATE_POINTS = 4096, 512
 
 
 class NeuronSample(NamedTuple):
@@ -55,7 +55,7 @@ class Solution:
 
     start: str  # where the iteration began: "lazy" or "rich"
     posterior: Posterior
-    state: State  # averaged over the last steps, in 8 replicates
+    state: State  # averaged over the last steps, in 4 replicates
     samples: tuple[NeuronSample, ...]  # points of each layer
     rate: float  # contraction rate of a DEQ, (14.8); 0 for explicit networks
     converged: bool  # whether no drift was seen and chains have mixed
@@ -135,26 +135,30 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
 def _average(
     state: State, step: Callable[[State, float, float, float], tuple[State, float]], points: Sequence[Chains]
 ) -> tuple[State, float, bool]:
-    """Average steps with decreasing gains; again, from where they ended, until no drift is seen."""
-    mean, drift, settled = state, np.inf, False
-    for _ in range(_MOST_ROUNDS):
-        for cloud in points:
+    """Steps with decreasing gains, the last `_AVERAGED` of them averaged; more until no drift is seen.
+
+    Noise of the unknowns biases averages over the density in proportion to the gains.
+    """
+    halves: list[State] = []
+    mean, drift, settled, count = state, np.inf, False, 0
+    while not settled and len(halves) < _MOST_HALVES:
+        for cloud in points if len(halves) % 2 else []:
             cloud.trace.clear()
-        halves = []
-        for half in range(2):
-            total = State(*(np.zeros_like(one) for one in state))
-            for count in range(half * _AVERAGED // 2 + 1, (half + 1) * _AVERAGED // 2 + 1):
-                state, _ = step(state, 1.0, _GAIN / count**0.6, 1.0 / count**0.3)
-                total = State(*(a + 2.0 * b / _AVERAGED for a, b in zip(total, state, strict=True)))
-            halves.append(total)
-        mean = State(*(0.5 * (a + b) for a, b in zip(*halves, strict=True)))
-        moved = halves[1].features[-1] - halves[0].features[-1]
+        total = State(*(np.zeros_like(one) for one in state))
+        for _ in range(_AVERAGED // 2):
+            count += 1
+            gain = _GAIN / (1.0 + count / _SLOWING) ** 0.8
+            state, _ = step(state, 1.0, gain, min(1.0, 4.0 * gain))
+            total = State(*(a + 2.0 * b / _AVERAGED for a, b in zip(total, state, strict=True)))
+        halves.append(total)
+        if len(halves) < 4 or len(halves) % 2:
+            continue
+        mean = State(*(0.5 * (a + b) for a, b in zip(*halves[-2:], strict=True)))
+        moved = halves[-1].features[-1] - halves[-2].features[-1]
         error = moved.std(axis=0, ddof=1) / np.sqrt(len(moved))
         drift = float(np.linalg.norm(moved.mean(axis=0)) / np.linalg.norm(mean.features[-1].mean(axis=0)))
         squares = np.mean((moved.mean(axis=0) / np.maximum(error, 1e-300)) ** 2)
         settled = bool(drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and squares <= _DRIFT))
-        if settled:
-            break
     return mean, drift, settled
 
 

@@ -24,22 +24,11 @@ def plot_kernel_change(adaptive: Any, ax: Axes | None = None) -> Axes:
         one[rows, columns] for one in (adaptive.lazy_kernel, adaptive.kernel, adaptive.standard_error)
     )
     for number, (part, words) in enumerate(((alike, "targets alike"), (~alike, "targets opposed"))):
-        if part.any():
-            axes.errorbar(
-                before[part],
-                after[part],
-                error[part],
-                fmt="o",
-                markersize=2.5,
-                color=colour(number),
-                label=words,
-            )
+        style: dict[str, Any] = {"fmt": "o", "markersize": 2.5, "color": colour(number), "label": words}
+        axes.errorbar(before[part], after[part], error[part], **style)
     ends = [min(before.min(), after.min()), max(before.max(), after.max())]
     axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
-    axes.set(
-        xlabel="kernel before learning",
-        ylabel="kernel after learning",
-        title=f"alignment {adaptive.lazy_alignment:.2f} before, {adaptive.alignment:.2f} after",
-    )
+    words = f"alignment {adaptive.lazy_alignment:.2f} before, {adaptive.alignment:.2f} after"
+    axes.set(xlabel="kernel before learning", ylabel="kernel after learning", title=words)
     axes.legend()
     return axes

@@ -129,12 +129,8 @@ class Net(nn.Module):
     def shared_options(self) -> dict[str, Any]:
         """Training mode, scalings, precision and device, as the constructors of networks take them."""
         place = {"dtype": self.readout.dtype, "device": self.readout.device}
-        return {
-            "train": self.train_mode,
-            "scaling": self.scaling,
-            "output_scale": self.output_scale,
-            **place,
-        }
+        scalings = {"scaling": self.scaling, "output_scale": self.output_scale}
+        return {"train": self.train_mode, **scalings, **place}
 
     def features(self, X: Tensor) -> Tensor:
         """The last hidden layer, (rows, width)."""

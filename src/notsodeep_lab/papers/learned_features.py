@@ -82,7 +82,7 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
         beta = gamma**2 / spec.ridge
         if task["kind"] == "error":
             X, y = labelled(task["target"], spec.samples + spec.test_samples, spec.dimension, task["seed"])
-            return list(error_rows(deq, X, y, spec.samples, gamma, beta))
+            return [{**task.parameters, **row} for row in error_rows(deq, X, y, spec.samples, gamma, beta)]
         n, width = task["n"], task["width"]
         X, y = labelled("single index", n + 8, spec.dimension, 0)
         weights = WeightPosterior(deq, X[:n], y[:n], width, gamma, beta)
@@ -91,7 +91,7 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
         else:
             kernel, outputs = noisy_descent(weights, X, spec.descent_steps)
         theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta)
-        return [comparison(theory, X[n:], kernel[:, :n, :n], outputs)]
+        return [{**task.parameters, **comparison(theory, X[n:], kernel[:, :n, :n], outputs)}]
 
     def expectations(self, spec: FeaturesSpec, rows: Sequence[Row]) -> list[Expectation]:
         networks = [row for row in rows if row["kind"] != "error"]
@@ -107,12 +107,12 @@ def labelled(target: str, n: int, p: int, seed: int) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     if target == "single index":
         X = rng.standard_normal((n, p)) / sqrt(p)
-        return X, np.sign(X[:, 0])
+        return X, np.asarray(np.sign(X[:, 0]), dtype=np.float64)
     means = np.zeros((2, p))
     means[:, 0] = -2.0, 2.0
     X, y = GaussianMixture(means, [1.0, 1.0]).sample(n, seed=seed)
     order = rng.permutation(n)
-    return X[order] / sqrt(np.mean(np.sum(X**2, axis=1))), 2.0 * y[order] - 1.0
+    return X[order] / sqrt(np.mean(np.sum(X**2, axis=1))), np.where(y[order] > 0, 1.0, -1.0)
 
 
 def lazy_outputs(theory: AdaptiveKernel, X: Array) -> Array:
@@ -163,8 +163,9 @@ def noisy_descent(posterior: Any, X: Array, steps: int) -> tuple[Array, Array]:
         (0.5 * width * posterior.precision * mismatch.square().sum()).backward()
         with torch.no_grad():
             for weights in net.parameters():
+                slope = torch.zeros_like(weights) if weights.grad is None else weights.grad
                 noise = torch.randn(weights.shape, generator=generator, dtype=weights.dtype)
-                weights.add_(-_RATE * (weights + weights.grad) + sqrt(2.0 * _RATE) * noise)
+                weights.add_(-_RATE * (weights + slope) + sqrt(2.0 * _RATE) * noise)
             if step >= first and step % 10 == 0:
                 features = net.features(rows)
                 kernels.append((features @ features.mT).numpy())
@@ -180,7 +181,7 @@ def error_rows(deq: DEQ, X: Array, y: Array, n: int, gamma: float, beta: float) 
     """Test errors of the DEQ and of its twin, lazy and after learning; distances are from the DEQ's kernels."""
     first = None
     for name, model in (("deq", deq), ("twin", design(deq, 1.0, "ck").network)):
-        after = adaptive_kernel(model, X[:n], y[:n], gamma, beta, starts=("lazy",), chains=64)
+        after = adaptive_kernel(model, X[:n], y[:n], gamma, beta, starts=("lazy",), chains=256)
         first = first or after
         outputs = {"lazy": lazy_outputs(after, X[n:]), "after": after.predict(X[n:])}
         yield {
@@ -218,7 +219,7 @@ def _errors(rows: list[Row], target: str, richness: float) -> Iterator[Expectati
         None,
         f"DEQ {deq['after_mse']:.3f}, lazy {deq['lazy_mse']:.3f}; twin {twin['after_mse']:.3f}, lazy "
         f"{twin['lazy_mse']:.3f}; distance of the kernels {twin['kernel_distance']:.2g}, lazy "
-        f"{twin['lazy_distance']:.2g}; kernel of the DEQ changed by {deq['change']:.2g}, of the twin {twin['change']:.2g}",
+        f"{twin['lazy_distance']:.2g}; kernel of the DEQ changed by {deq['change']:.2g}, twin {twin['change']:.2g}",
     )
 
 

@@ -38,7 +38,7 @@ class WeightPosterior:
     @property
     def dimension(self) -> int:
         """Number of weights."""
-        return self.width * (self.width + self.X.shape[1] + 1)
+        return self.width * (self.width + int(self.X.shape[1]) + 1)
 
     def split(self, u: Array) -> tuple[Array, Array, Array]:
         """A (chains, m, m), B (chains, m, p) and a (chains, m)."""
