@@ -25,9 +25,9 @@ METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
 # Independent replicates behind standard errors; points of each rule; chains for few samples (up to 32) and for more.
-_REPLICATES, _RULE_POINTS, _CHAINS, _CHAINS_OF_MANY, _FEW = 4, 4096, 1024, 512, 32
+_REPLICATES, _RULE_POINTS, _CHAINS, _CHAINS_OF_MANY, _FEW = 4, 4096, 2048, 1024, 32
 # Solutions closer than this, relative to their norm, count as one.
-_SAME = 0.02
+_SAME = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,7 +144,7 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 4 replicates; 1024 for up to 32 samples, else 512. Errors fall like its
+        chains: Markov chains in each of the 4 replicates; 2048 for up to 32 samples, else 1024. Errors fall like its
             root, the bias of noise in the unknowns like its inverse. For quasi-Monte Carlo the points, 4096.
         seed: random seed.
         progress: True for a bar on stderr, or a function.

@@ -21,6 +21,10 @@ class HiddenLayer:
     inject: float  # variance of the weights that read the input
     constant: float  # variance of the bias
 
+    def is_recurrent(self, index: int) -> bool:
+        """Whether the layer of this index reads itself."""
+        return self.source == index and self.weight > 0.0
+
     def covariance(self, features: Array, gram: Array) -> Array:
         """Compute Λ from Φ of the source and the inner products of the inputs."""
         return self.weight * features + self.inject * gram + self.constant

@@ -39,7 +39,7 @@ def _cross_features(solution: Solution, gram: Array, squares: Array) -> Array:
     parts = zip(solution.posterior.layers, solution.samples, solution.state.features, strict=True)
     for index, (layer, sample, kernel) in enumerate(parts):
         average = _regression(layer, sample, kernel)
-        recurrent, change, steps = layer.source == index and layer.weight > 0.0, np.inf, 0
+        recurrent, change, steps = layer.is_recurrent(index), np.inf, 0
         while steps == 0 or (recurrent and change > _TOLERANCE):
             if steps == _MOST_STEPS:
                 warnings.warn(

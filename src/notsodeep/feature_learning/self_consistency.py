@@ -107,16 +107,17 @@ def update_features(
     gain *= min(1.0, _LARGEST_CHANGE / max(change, 1e-300))
     features = state.features + gain * (features - state.features)
     conjugates = state.conjugates + gain * (conjugates - state.conjugates)
-    for layer in (layer for layer in posterior.layers if layer.weight):
-        old, new = (layer.covariance(one[layer.source], posterior.gram) for one in (state.features, features))
-        conjugates[layer.source] = _transported(conjugates[layer.source], layer.weight, old, new)
+    for index, layer in enumerate(posterior.layers):
+        if layer.is_recurrent(index):
+            old, new = (layer.covariance(one[index], posterior.gram) for one in (state.features, features))
+            conjugates[index] = _transported(conjugates[index], layer.weight, old, new)
     return State(features, conjugates, state.residuals), change
 
 
 def _transported(conjugate: Array, weight: float, old: Array, new: Array) -> Array:
     """Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ after a change of Λ at the same ⟨hhᵀ⟩.
 
-    Without it Φ̂ lags behind Φ, and where features feed back strongly the iteration ends in a cycle.
+    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle.
     """
     inverse = np.linalg.inv(new + relative_jitter(new))
     change = inverse @ (old + relative_jitter(new))

@@ -23,7 +23,7 @@ _INNER, _GAIN = 3, 0.5
 # Steps that are averaged (an even number), largest number of half as many, and steps after which gains fall.
 _AVERAGED, _MOST_HALVES, _SLOWING = 160, 8, 20.0
 # Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
-_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 5e-3, 10.0, 0.03, 1.1
+_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 10.0, 0.01, 1.1
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
 _TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 400, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
@@ -181,7 +181,7 @@ def _rate(posterior: Posterior, samples: Sequence[NeuronSample]) -> float:
     for index, (layer, (density, points, all_weights)) in enumerate(
         zip(posterior.layers, samples, strict=True)
     ):
-        if layer.source == index and layer.weight:
+        if layer.is_recurrent(index):
             u, weights = points[:, :_RATE_POINTS], all_weights[:, :_RATE_POINTS]
             h = density.preactivations(u)
             features, slopes = layer.phi(h), layer.phi.derivative(h)
