@@ -69,9 +69,6 @@ class GaussianClassifier(DEQKernelClassifier):
         super().__init__(alpha=alpha)
         self.gamma = gamma
 
-    def _prepare(self) -> None:
-        pass
-
     def _between(self, X: Array, Y: Array | None = None) -> Array:
         return np.asarray(rbf_kernel(X, Y, gamma=self.gamma))
 

@@ -16,9 +16,9 @@ from harness import filled, markdown_table, write_atomically
 
 from notsodeep.cli.value_formats import seconds, shown
 from notsodeep.files import atomic_write
-from notsodeep.records import grouped
 from notsodeep_lab.papers import EXPERIMENTS, Row, draw, has_figure
 from notsodeep_lab.papers.results_reader import Result, read_results
+from notsodeep_lab.plots.row_selection import grouped
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

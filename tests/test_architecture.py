@@ -22,7 +22,6 @@ ROOMS: tuple[tuple[str, ...], ...] = (
         "errors",
         "display",
         "results",
-        "records",
         "validation",
         "files",
         "memory",

@@ -71,24 +71,6 @@ for turn in range(2):
     assert "in use by process" in second
 
 
-@pytest.mark.slow
-def test_an_experiment_is_stopped_and_goes_on_without_the_ways_of_unix(tmp_path):
-    tests = str(Path(__file__).parent)
-    code = f"""
-sys.path.insert(0, {tests!r})
-from toy_experiment import Toy, ToySpec, expected_rows, without_seconds
-from notsodeep_lab.papers.runner import reproduce
-spec = ToySpec(sizes=(1, 2), seeds=2)
-def stop(done, total, news):
-    if done == 2:
-        raise KeyboardInterrupt
-first = reproduce(Toy(), spec=spec, root="results", report=stop)
-second = reproduce(Toy(), spec=spec, root="results")
-print(first.done, second.done, second.reused, without_seconds(second.rows) == expected_rows(spec))
-"""
-    assert run(code, tmp_path).split() == ["2", "4", "2", "True"]
-
-
 # --- here ---------------------------------------------------------------------------------------------
 
 

@@ -39,7 +39,6 @@ def distinct():
 
 LABELS = np.arange(N) % 2
 TARGETS = np.linspace(-1.0, 1.0, N)
-FITTED = RowScaler().fit(distinct())
 
 
 def deq_net():
@@ -59,15 +58,11 @@ OF_SAMPLES = {
     "tangent_kernel in blocks": lambda X: np.asarray(nsd.tangent_kernel(MODEL, X, max_memory="8 GB")),
     "MixtureStatistics.estimate": lambda X: MixtureStatistics.estimate(X, LABELS).psi,
     "MixtureStatistics.of": lambda X: MixtureStatistics.of(MIXTURE, X, LABELS).psi,
-    "MixtureStatistics.of_chunks": lambda X: (
-        MixtureStatistics.of_chunks(lambda: [(X, LABELS)], P, [0, 1]).psi
-    ),
     "Preprocessing.fit": lambda X: Preprocessing.fit(X).shift,
     "Preprocessing.apply": lambda X: Preprocessing.fit(distinct()).apply(X),
     "GaussianMixture": lambda X: nsd.GaussianMixture(X, 1.0).mean_gram,
     "equivalent": lambda X: nsd.equivalent(MODEL, X, form="refined").to_dense(),
     "equivalence_error": lambda X: float(nsd.equivalence_error(MODEL, X, form="refined")),
-    "diagnose": lambda X: nsd.diagnose(X).norm_spread,
     "DEQKernelRidge": lambda X: DEQKernelRidge().fit(X, TARGETS).dual_coef_,
     "DEQKernelRidge.predict": lambda X: DEQKernelRidge().fit(distinct(), TARGETS).predict(X),
     "DEQKernelClassifier": lambda X: DEQKernelClassifier().fit(X, LABELS).dual_coef_,
@@ -75,7 +70,6 @@ OF_SAMPLES = {
     "DEQKernel": lambda X: DEQKernel()(X),
     "DEQKernel.diag": lambda X: DEQKernel().diag(X),
     "RowScaler": lambda X: RowScaler().fit(X).mean_,
-    "RowScaler.inverse_transform": lambda X: FITTED.inverse_transform(X),
     "nets.fit": lambda X: trained(X, LABELS),
     "nets.compute_features": lambda X: nets.compute_features(deq_net(), X).numpy(),
     "explicit_twin": lambda X: tuple(nets.explicit_twin(deq_net(), X))[1].residual,
@@ -175,7 +169,6 @@ def test_what_is_no_matrix_of_numbers_is_refused(name):
 
 OF_LABELS = {
     "MixtureStatistics.estimate": lambda y: MixtureStatistics.estimate(distinct(), y).psi,
-    "diagnose": lambda y: nsd.diagnose(distinct(), y).predicted_error,
     "DEQKernelClassifier": lambda y: DEQKernelClassifier().fit(distinct(), y).dual_coef_,
 }
 GOOD_LABELS = {
@@ -243,8 +236,6 @@ def test_words_are_not_looked_up_among_numbers():
     for y in (np.where(LABELS == 0, "0", "1"), ["cat"] * N, mixed(LABELS)):
         with pytest.raises(InputError, match=r"not among the classes|two kinds"):
             MixtureStatistics.of(MIXTURE, distinct(), y)
-    with pytest.raises(InputError, match="two kinds"):
-        MixtureStatistics.of_chunks(lambda: [], P, ["cat", 1])
     np.testing.assert_array_equal(label_codes(["b", "a"], np.array(["a", "b"]), 2), [1, 0])
     assert as_labels(["a", "b"], 2).tolist() == ["a", "b"]
 

@@ -57,7 +57,7 @@ def approximated_rows(order: Row) -> tuple[Array, Array]:
     if order["data"] == "mixture":
         return mixture(n, int(0.8 * n)), np.repeat([0, 1], [n // 2, n - n // 2])
     found = load(order["data"], split="train", n=n, seed=0)
-    return np.asarray(Preprocessing.fit(found.X, centre=True).apply(found.X)), np.asarray(found.y)
+    return np.asarray(Preprocessing.fit(found.X).apply(found.X)), np.asarray(found.y)
 
 
 def approximations(

@@ -38,7 +38,6 @@ _HOMES = {
     "equivalence_error": "equivalents",
     "kernel_distance": "equivalents",
     "twin_distances": "designs",
-    "diagnose": "equivalents",
     "limiting_density": "equivalents",
     "design": "designs",
     "Design": "designs",

@@ -16,7 +16,7 @@ _UNITS = {
 SHARE = 0.5
 # Bytes for what is loaded or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
 RESERVE = 120 * 1000**2
-_PROCESSES, _GROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+_PROCESSES, _GROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def as_bytes(size: str | int, name: str = "max_memory") -> int:
@@ -72,30 +72,15 @@ def _of_machine() -> int | None:
 
 
 def _of_container() -> int | None:
-    """Bytes that the control groups (version 2) of this process leave: the least over its group and its parents."""
-    try:
-        lines = (_PROCESSES / "self" / "cgroup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        lines = []
-    own = [_GROUPS / line[3:].lstrip("/") for line in lines if line.startswith("0::")]
-    # In a container the path may be that of the host; what is mounted is then the container's group itself.
-    groups = {group for path in (*own, _GROUPS) for group in (path, *path.parents)}
-    return min((left for group in groups if (left := _left_in(group)) is not None), default=None)
-
-
-def _left_in(group: Path) -> int | None:
-    """Bytes that a control group leaves to its processes; None if it sets no limit."""
+    """Bytes that the control group (version 2) of this container leaves; None if it sets no limit."""
     try:
         limit, used = (
-            int((group / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
+            int((_GROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
         )
-    except (OSError, ValueError):
-        return None
-    try:
         # Pages of files that were not read lately are freed when memory is needed.
-        return limit - used + _entry(group / "memory.stat", "inactive_file")
+        return limit - used + _entry(_GROUP / "memory.stat", "inactive_file")
     except (OSError, ValueError, StopIteration):
-        return limit - used
+        return None
 
 
 def _entry(path: Path, name: str) -> int:

@@ -170,24 +170,23 @@ def squared_norms(rows: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
-def root_mean_square(squares: Array, weights: Array | None = None) -> float:
-    """Compute the root of the (weighted) mean of squared norms."""
-    typical = float(np.sqrt(np.average(squares, weights=weights)))
+def root_mean_square(squares: Array) -> float:
+    """Compute the root of the mean of squared norms."""
+    typical = float(np.sqrt(np.mean(squares)))
     if not math.isfinite(typical):
         raise InputError("X has entries whose squares overflow. Scale the data down.")
     return typical
 
 
-def root_mean_square_norm(rows: Array, *, weights: Array | None = None, mean: Array | None = None) -> float:
-    """Compute the norm of a typical sample, the root of the (weighted) mean of ||x_i||².
+def root_mean_square_norm(rows: Array, *, mean: Array | None = None) -> float:
+    """Compute the norm of a typical sample, the root of the mean of ||x_i||².
 
     Args:
         rows: samples in rows.
-        weights: weights of the samples; all equal if None.
         mean: what was subtracted from the rows; rows that are only rounding errors of it have norm 0.
     """
     with np.errstate(over="ignore"):
-        typical = root_mean_square(squared_norms(rows), weights)
+        typical = root_mean_square(squared_norms(rows))
     rounding = 0.0 if mean is None else _NO_SPREAD * float(np.linalg.norm(mean))
     return typical if typical > rounding else 0.0
 

@@ -96,22 +96,6 @@ def test_a_design_advises_only_arguments_that_exist() -> None:
             assert callable(getattr(nsd, name))
 
 
-def test_what_certify_advises_is_certified() -> None:
-    """Once a smaller readout at this width, once smaller labels; no width is named where none is enough."""
-    X = np.random.default_rng(0).standard_normal((2, 20))
-    y, settings = np.array([1.0, -1.0]), {"normalise": True}
-    usual = nsd.convergence.certificate(X, y, 400, 1e-4, **settings)
-    text = usual.explain()
-    assert "With this readout scale no width is enough" in text
-    labels = float(re.search(r"labels multiplied by ([\d.e-]+\d)", text).group(1))  # type: ignore[union-attr]
-    small = nsd.convergence.certificate(X, labels * y, 400, 1e-4, readout_scale=1e-9, **settings)
-    assert small.certified
-    less = nsd.convergence.certificate(X, 0.5 * labels * y, 400, 1e-4, **settings)
-    scale = float(re.search(r"a readout scale of ([\d.e-]+\d)", less.explain()).group(1))  # type: ignore[union-attr]
-    again = nsd.convergence.certificate(X, 0.5 * labels * y, 400, 1e-4, readout_scale=scale, **settings)
-    assert again.certified
-
-
 def _examples() -> list[tuple[str, list[str]]]:
     """The command lines that the help of each command shows."""
     group = typer.main.get_command(app)

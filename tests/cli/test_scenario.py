@@ -100,7 +100,6 @@ def test_a_mixture_is_the_one_of_the_library() -> None:
     predicted = nsd.limiting_density(model, mixture, 80, form="refined")
     assert_close(found["predicted"]["edges"], predicted.edges, Oracle.IDENTITY)
     assert_close(found["predicted"]["isolated"], predicted.isolated, Oracle.IDENTITY)
-    assert found["errors"] == []
     assert Path(found["figure"]).read_bytes().startswith(b"\x89PNG")
 
 
@@ -117,38 +116,6 @@ def test_digits_are_predicted_by_their_refined_equivalent() -> None:
     values = np.linalg.eigvalsh(dense)
     assert_close(found["predicted"]["eigenvalues"], values, Oracle.QUADRATURE)
     assert found["distance"] == pytest.approx(np.abs(exact - values).max() / exact[-1])
-
-
-@pytest.mark.slow
-def test_errors_are_the_distances_at_each_size() -> None:
-    found = numbers("--n", "160", "--p", "80", "--errors", "--seed", "4")
-    assert [(row["form"], row["n"], row["p"]) for row in found["errors"]] == [
-        (form, n, p)
-        for n, p in ((20, 20), (40, 20), (80, 40), (160, 80))
-        for form in ("asymptotic", "refined")
-    ]
-    mixture = nsd.GaussianMixture.paper(40)
-    X, y = mixture.sample(80, seed=4)
-    stats = nsd.MixtureStatistics.of(mixture, X, y)
-    model = nsd.DEQ("relu", 0.2).centred(stats.tau0)
-    K = nsd.conjugate_kernel(model, X)
-    for row in found["errors"][4:6]:
-        dense = nsd.equivalent(model, X, stats, form=row["form"]).to_dense()
-        assert row["relative"] == pytest.approx(np.linalg.norm(K - dense, 2) / np.linalg.norm(K, 2), rel=5e-3)
-
-
-@pytest.mark.slow
-def test_errors_of_a_file_take_its_first_rows() -> None:
-    X = np.random.default_rng(0).standard_normal((90, 7))
-    np.savetxt("rows.csv", X, delimiter=",")
-    found = numbers("--data", "rows.csv", "--errors", "--no-check", "--scale", "none")
-    assert [row["n"] for row in found["errors"]] == [20, 22, 45, 90]
-    assert {(row["form"], row["p"]) for row in found["errors"]} == {("refined", 7)}
-    assert found["exact"] is None
-    rows = X[:45]
-    model = nsd.DEQ("relu", 0.2).centred(float(np.sqrt((rows**2).sum(axis=1).mean())))
-    expected = nsd.equivalence_error(model, rows, form="refined", square="sketch").relative
-    assert found["errors"][2]["relative"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_design_measures_on_drawn_samples() -> None:

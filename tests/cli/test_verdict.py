@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from notsodeep.cli.entry import app
-from notsodeep.cli.next_step import command_after_verdict
+from notsodeep.cli.scenario import command_after_verdict
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
 

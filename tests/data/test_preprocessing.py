@@ -45,7 +45,7 @@ def test_single_precision_stays_single():
     ("make", "message"),
     [
         (lambda: Preprocessing.fit(np.full((5, 3), 0.1)), "all equal"),
-        (lambda: Preprocessing.fit(np.zeros((5, 3)), centre=False), "all zero"),
+        (lambda: Preprocessing.fit(np.zeros((5, 3))), "all zero"),
         (lambda: Preprocessing.fit(TRAIN[:1]), "more than one sample"),
         (lambda: Preprocessing.fit([[np.nan]]), "NaN"),
         (lambda: Preprocessing.fit(TRAIN).apply(TEST[:, :2]), "2 columns where 4"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tolerances import Oracle, assert_close, assert_within_noise
 
 from notsodeep.data import ClassStatistics, Covariance, GaussianMixture, MixtureStatistics
-from notsodeep.data.class_moments import ClassMoments, covariance_square
+from notsodeep.data.statistics import ClassMoments, covariance_square
 from notsodeep.errors import InputError
 
 
@@ -180,29 +180,6 @@ def test_estimates_are_unbiased_at_p_near_n_where_the_plug_in_is_not():
     np.testing.assert_allclose(np.diag(bias), predicted, rtol=0.15)
 
 
-# --- chunks ----------------------------------------------------------------------------------------
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.lists(st.integers(1, 39), max_size=6, unique=True))
-def test_chunks_of_any_size_give_the_same_numbers(seed, cuts):
-    X, y = mixture_of_three(7, seed).sample(40, seed=seed, shuffled=True)
-    parts = np.split(np.arange(40), sorted(cuts))
-    merged = MixtureStatistics.of_chunks(lambda: ((X[part], y[part]) for part in parts), 7, range(3))
-    whole = MixtureStatistics.estimate(X, y)
-    assert_same_statistics(merged, whole)
-    assert np.array_equal(merged.labels, whole.labels)
-    assert_close(merged.psi, whole.psi, Oracle.IDENTITY, scale=whole.tau0**2)
-
-
-def test_chunks_far_from_the_origin_lose_no_digits_but_those_of_the_data():
-    X, y = mixture_of_three(6).sample(60, seed=10, shuffled=True)
-    # Rounding of the data alone is 1e4 eps relative to their spread; raw fourth powers would lose 1e16 eps.
-    far, parts = X + 1e4, np.split(np.arange(60), 6)
-    found = MixtureStatistics.of_chunks(lambda: ((far[part], y[part]) for part in parts), 6, range(3))
-    np.testing.assert_allclose(found.T, MixtureStatistics.estimate(X, y).T, rtol=1e-9)
-
-
 # --- refusals --------------------------------------------------------------------------------------
 
 X20 = np.random.default_rng(0).standard_normal((20, 3))
@@ -250,18 +227,3 @@ def test_exact_statistics_refuse_data_of_another_mixture():
         MixtureStatistics.of(mixture, X, y + 1)
     with pytest.raises(InputError, match="2 whole numbers"):
         ClassStatistics.of_mixture(mixture, [0.5, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("chunks", "classes", "message"),
-    [
-        ([(X20, np.full(20, 7))], [0, 1], r"labels \[7\]"),
-        ([(X20[:, :2], Y20)], [0, 1], "columns"),
-        ([(X20, Y20)], [0, 1, 2], r"too few samples .*\{2: 0\}"),
-        ([], [0, 1], "too few samples"),
-        ([], [], "classes is empty"),
-    ],
-)
-def test_chunks_that_do_not_fit_are_refused(chunks, classes, message):
-    with pytest.raises(InputError, match=message):
-        MixtureStatistics.of_chunks(lambda: chunks, 3, classes)

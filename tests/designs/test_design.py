@@ -25,7 +25,7 @@ from notsodeep.equivalents.centring import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import coefficients
 from notsodeep.equivalents.expansion import expand
 from notsodeep.errors import InputError
-from notsodeep.gaussian import Activation, activation, custom_activation
+from notsodeep.gaussian import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
@@ -91,10 +91,13 @@ def test_hard_tanh_for_tanh_has_the_numbers_of_the_theory() -> None:
     assert parameters["c"] == pytest.approx(1.1965, abs=5e-5)
 
 
-@pytest.mark.parametrize("sigma_a2", [0.05, 0.2, 0.5, 0.8])
+@pytest.mark.parametrize("sigma_a2", [0.0, 0.2, 0.8])
 def test_relu_is_two_leaky_relu_layers_with_the_gauge_fixed(sigma_a2: float) -> None:
     made = design(DEQ("relu", sigma_a2), 1.3)
-    assert made.family == "2 × leaky_relu"
+    check_exact(made, DEQ("relu", sigma_a2), "ck")
+    assert made.family == ("2 × leaky_relu" if sigma_a2 else "1 × leaky_relu")
+    if not sigma_a2:
+        return
     first = dict(made.network.layers[0].parameters)
     slope, bend = (first["a"] + first["b"]) / 2, (first["a"] - first["b"]) / math.sqrt(2 * math.pi)
     assert_close(slope**2 + (math.pi / 2 - 1) * bend**2, 1.0, Oracle.CLOSED_FORM)
@@ -132,12 +135,6 @@ def test_a_network_of_the_family_gets_its_own_scalars_back(
     assert made.exact, f"{network} at {tau0}: {made}"
 
 
-def test_a_network_that_is_a_deq_without_recurrence_is_one_leaky_relu_layer() -> None:
-    made = design(DEQ("relu", 0.0), 1.0)
-    check_exact(made, DEQ("relu", 0.0), "ck")
-    assert made.family == "1 × leaky_relu"
-
-
 @settings(max_examples=10, deadline=None)
 @given(st.floats(0.3, 2.0), st.floats(0.3, 3.0), st.floats(0.4, 2.5), st.sampled_from(["ck", "ntk"]))
 def test_a_hard_tanh_layer_is_found_again(a: float, c: float, tau0: float, kernel: str) -> None:
@@ -167,15 +164,6 @@ def test_designs_scale_with_the_data(name: str, scale: float, kernel: str) -> No
     check_exact(other, scaled, kernel)
 
 
-@pytest.mark.slow
-def test_layers_keep_their_scale_and_are_centred() -> None:
-    made = design(DEQ("gelu", 0.3), 0.7, family="papers")
-    curves = made.curves()
-    assert [curve.scale for curve in curves[1:]] == pytest.approx([0.7] * len(made.network.layers))
-    assert curves[0].scale == pytest.approx(made.target.tau_star)
-    assert all(len(curve.x) == 401 and np.all(np.isfinite(curve.y)) for curve in curves)
-
-
 # --- verdicts and bad input ---------------------------------------------------------------------------------------
 
 
@@ -191,14 +179,8 @@ def test_a_family_that_cannot_says_which_equation_and_why() -> None:
 
 def test_one_layer_says_what_ratio_it_forces() -> None:
     assert "α̃2 = ½α̃3" in design(DEQ("relu", 0.2), 1.0, family="polynomial", layers=1).explain()
-    assert "M_2 = 0" in design(DEQ("relu", 0.2), 1.0, family="hard_tanh").reason or "½" in (
-        design(DEQ("relu", 0.2), 1.0, family="hard_tanh").reason
-    )
-
-
-def test_quadratic_layers_match_none() -> None:
-    for name in ("relu", "gelu", "elu"):
-        assert not design(DEQ(name, 0.2), 1.0, family="quadratic").exact
+    assert "½" in design(DEQ("relu", 0.2), 1.0, family="hard_tanh").reason
+    assert not design(DEQ("relu", 0.2), 1.0, family="quadratic").exact
 
 
 @pytest.mark.slow
@@ -248,27 +230,18 @@ def test_a_family_from_outside_of_the_package_is_one_class() -> None:
         design(deq, 1.0, "both", family=OwnActivation())
 
 
-def test_a_custom_activation_can_be_designed_for() -> None:
-    deq = DEQ(custom_activation(lambda x: x / np.sqrt(1.0 + x**2)), 0.2)
-    check_exact(design(deq, 1.0), deq, "ck")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"model": "tanh"}, "DEQ or an Explicit"),
         ({"tau0": 0.0}, "positive"),
-        ({"tau0": float("nan")}, "positive"),
         ({"kernel": "ntkk"}, "kernel"),
         ({"family": "sigmoidal"}, "no family"),
         ({"family": "leaky_relu", "layers": 5}, "not 5"),
         ({"layers": 2}, "auto"),
         ({"X": np.ones((2, 3))}, "at least 4"),
         ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
-        ({"X": np.ones((8, 3)), "samples": 0}, "samples"),
         ({"X": np.ones((8, 3)), "samples": 2.5}, "samples"),
-        ({"X": np.ones((8, 3)), "samples": "all"}, "samples"),
-        ({"family": ["polynomial"]}, "no family"),
         ({"kernel": "both", "family": "polynomial"}, "one kernel at a time"),
         ({"kernel": "both", "model": Explicit(["relu"])}, "one kernel at a time"),
         ({"layers": 2, "family": InjectedFamily(2)}, "own layers"),

@@ -12,7 +12,7 @@ from notsodeep.designs import Design, design
 from notsodeep.designs.injected import reference_target, values_at
 from notsodeep.designs.pair_kernels import PairKernels, Pairs
 from notsodeep.errors import InputError
-from notsodeep.kernels import both_kernels, exact_kernel
+from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 
 
@@ -33,19 +33,17 @@ def test_three_layers_have_both_kernels_on_rows_they_have_not_seen(
 ) -> None:
     """The issue's targets: 5e-4 fitted, 5e-3 without data, and better than the DEQ cut after three steps."""
     deq = DEQ(name, sigma_a2)
-    unfitted = design(deq, 1.0, "both", "injected", layers=3)
-    made = design(deq, 1.0, "both", "injected", layers=3, X=digits, samples=80)
-    evidence = made.held_out
-    assert evidence is not None
-    assert evidence.kernels == ("ck", "ntk")
-    for fitted, before, cut in zip(evidence.fitted, evidence.unfitted, evidence.cut, strict=True):
-        assert fitted.relative <= 5e-4
-        assert before.relative <= 5e-3
-        assert max(fitted.relative, before.relative) < cut.relative
-    whole = [both_kernels(model, digits) for model in (deq, made.network, unfitted.network)]
-    for kernel in range(2):
-        assert from_norm(whole[0][kernel], whole[1][kernel]) <= 5e-4
-        assert from_norm(whole[0][kernel], whole[2][kernel]) <= 5e-3
+    for most, rows in ((5e-3, None), (5e-4, digits[:80])):
+        made = design(deq, 1.0, "both", "injected", layers=3, X=rows)
+        for kernel in ("ck", "ntk"):
+            found = nsd.twin_distances(made, digits[80:], kernel)
+            assert found.twin.relative <= most
+            assert found.twin.relative < found.cut.relative
+            exact = [
+                exact_kernel(one, digits[80:], kernel=kernel) for one in (deq, made.network, deq.unrolled(3))
+            ]
+            assert found.twin.relative == pytest.approx(from_norm(*exact[:2]), rel=1e-2)
+            assert found.cut.relative == pytest.approx(from_norm(exact[0], exact[2]), rel=1e-2)
 
 
 def test_the_activation_is_the_model_s_own() -> None:
@@ -61,29 +59,9 @@ def test_the_activation_is_the_model_s_own() -> None:
     assert "input again with" in str(made)
 
 
-@pytest.mark.slow
-def test_a_centred_model_has_scalars_and_centred_layers() -> None:
-    deq = DEQ("elu", 0.3).centred(1.0)
-    made = design(deq, 1.0, "ck", "injected", layers=3)
-    assert made.target == nsd.coefficients(deq, 1.0)
-    assert_close(
-        made.network.centred(1.0).layers[0].offset, made.network.layers[0].offset, Oracle.CLOSED_FORM
-    )
-    assert max(made.residuals.values()) < 5e-3
-
-
 def test_without_feedback_one_layer_is_all_there_is() -> None:
     made = design(DEQ("tanh", 0.0, 0.9), 1.0, "both", "injected", layers=2)
     assert made.residual < 1e-6
-
-
-@pytest.mark.slow
-def test_a_design_comes_back_from_its_text(digits: np.ndarray) -> None:
-    for model in (DEQ("relu", 0.3), DEQ("relu", 0.3).centred(1.0)):
-        made = design(model, 1.0, "both", "injected", layers=2, X=digits, samples=40)
-        assert Design.from_json(made.to_json()) == made
-    with pytest.raises(InputError, match="held"):
-        Design.from_json(made.to_json().replace('"fitted"', '"other"'))
 
 
 def test_auto_weighs_an_injected_network_where_the_equations_are_not_met() -> None:
@@ -149,14 +127,8 @@ def test_without_data_strong_feedback_of_abs_is_met_better_than_by_cutting() -> 
     assert_close(made.misfit, reference.distance(found), Oracle.CUSTOM_CALLABLE)
 
 
-def test_a_fit_without_evidence_is_the_same_network_and_says_what_it_was_fitted_to(
-    digits: np.ndarray,
-) -> None:
-    full, quick = (
-        design(DEQ("tanh", 0.3), family="injected", X=digits, evidence=given) for given in (True, False)
-    )
-    assert quick.network == full.network
-    assert quick.held_out is None
-    assert full.held_out is not None
-    assert f"It was fitted to {full.held_out.samples} samples." in quick.explain()
-    assert Design.from_json(quick.to_json()) == quick
+def test_a_fit_says_what_it_was_fitted_to_and_comes_back_from_its_text(digits: np.ndarray) -> None:
+    for model in (DEQ("tanh", 0.3), DEQ("relu", 0.3).centred(1.0)):
+        made = design(model, family="injected", X=digits, samples=30)
+        assert "It was fitted to 30 samples." in made.explain()
+        assert Design.from_json(made.to_json()) == made

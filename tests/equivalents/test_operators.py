@@ -40,7 +40,6 @@ OPERATORS = {
     ),
     "dependent columns": StructuredOperator(0.5, [gram(X, 0.7), low_rank(X[:, :2], np.eye(2))], size=N),
     "more features than samples": StructuredOperator(0.5, [gram(WIDE)], size=N),
-    "a dense part": StructuredOperator(UNEQUAL, [gram(X)], SYMMETRIC),
     "a negative diagonal": StructuredOperator(-0.5, [gram(WIDE, 3.0)], size=N),
 }
 
@@ -88,11 +87,6 @@ def test_solves(operator, ridge):
         assert solution.shape == right.shape
 
 
-def test_a_diagonal_is_added(operator):
-    shifted, dense = operator.plus_diagonal(0.5), operator.to_dense()
-    assert_close(shifted.to_dense(), dense + 0.5 * np.eye(N), Oracle.IDENTITY, scale=np.abs(dense).max())
-
-
 @pytest.mark.slow
 def test_large_systems_with_many_columns_are_solved_by_iteration():
     rng = np.random.default_rng(1)
@@ -132,7 +126,6 @@ def test_singular_operators_say_so():
         (lambda: StructuredOperator([1.0, np.nan]), "NaN"),
         (lambda: StructuredOperator(1.0, [gram(X)], size=N + 1), "does not fit"),
         (lambda: StructuredOperator(1.0, [low_rank(BASIS, np.eye(2))], size=N), "does not fit"),
-        (lambda: StructuredOperator(1.0, dense=np.eye(3), size=N), "dense part has shape"),
         (lambda: SINGLE.solve(np.ones(3)), "40 rows"),
     ],
 )

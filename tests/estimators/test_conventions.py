@@ -30,8 +30,7 @@ ESTIMATORS = [
     DEQKernelRidge(),
     DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
     DEQKernelClassifier(),
-    DEQFeatures(n_components=30),
-    DEQFeatures(n_components=30, kernel="ntk", activation="tanh"),
+    DEQFeatures(n_components=30, activation="tanh"),
     RowScaler(),
 ]
 
@@ -122,7 +121,6 @@ BAD = {
     "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
     "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
-    "an unknown kernel of the features": (DEQFeatures(5, kernel="rbf"), "kernel='rbf'"),
     "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
 }
 
@@ -156,7 +154,7 @@ def test_scaling_of_rows():
     rows = scaler.transform(X)
     np.testing.assert_allclose(rows.mean(axis=0), 0.0, atol=1e-15)
     np.testing.assert_allclose(np.mean(np.sum(rows**2, axis=1)), 1.0)
-    np.testing.assert_allclose(scaler.inverse_transform(rows), X)
+    np.testing.assert_allclose(rows * scaler.scale_ + scaler.mean_, X)
     assert RowScaler(scale=4.0).fit(X).scale_ == 4.0
     assert RowScaler(scale=None).fit(X).scale_ == 1.0
     np.testing.assert_array_equal(RowScaler(center=False, scale=None).fit(X).transform(X), X)

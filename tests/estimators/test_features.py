@@ -9,8 +9,6 @@ from tolerances import Oracle, assert_close, assert_within_noise
 import notsodeep as nsd
 from notsodeep.estimators import DEQFeatures
 
-KERNELS = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
-
 
 def rows(n=25, p=40, seed=0):
     return np.random.default_rng(seed).standard_normal((n, p)) * 3.0 + 1.0
@@ -21,12 +19,11 @@ def gram(X, **parameters):
     return features @ features.T
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_the_mean_over_draws_is_the_kernel_of_the_designed_network(kernel, activation):
-    X, options = rows(n=6), {"kernel": kernel, "activation": activation}
+def test_the_mean_over_draws_is_the_kernel_of_the_designed_network(activation):
+    X, options = rows(n=6), {"activation": activation}
     fitted = DEQFeatures(2, **options).fit(X)
-    limit = KERNELS[kernel](fitted.network_, fitted.rows_.transform(X))
+    limit = nsd.conjugate_kernel(fitted.network_, fitted.rows_.transform(X))
     draws = [gram(X, n_components=400, random_state=s, **options) for s in range(60)]
     # Two layers have a bias of order 1/width.
     assert_within_noise(limit, np.array(draws), bias=1.0 / 400)
@@ -45,19 +42,18 @@ def test_the_designed_network_stands_for_the_deq():
         assert fitted.model_.sigma_a2 == 0.3
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_their_number_their_names_and_their_seeds(kernel):
+def test_their_number_their_names_and_their_seeds():
     X = rows()
-    features = DEQFeatures(7, kernel=kernel, random_state=3)
+    features = DEQFeatures(7, random_state=3)
     made = features.fit_transform(X)
     assert made.shape == (25, 7)
     assert list(features.get_feature_names_out()) == [f"deqfeatures{i}" for i in range(7)]
-    assert_close(DEQFeatures(7, kernel=kernel, random_state=3).fit_transform(X), made, Oracle.IDENTITY)
-    assert not np.allclose(DEQFeatures(7, kernel=kernel, random_state=4).fit_transform(X), made)
+    assert_close(DEQFeatures(7, random_state=3).fit_transform(X), made, Oracle.IDENTITY)
+    assert not np.allclose(DEQFeatures(7, random_state=4).fit_transform(X), made)
     generators = (np.random.default_rng(3), np.random.default_rng(3))
-    assert_close(*(DEQFeatures(7, kernel=kernel, random_state=g).fit_transform(X) for g in generators),
+    assert_close(*(DEQFeatures(7, random_state=g).fit_transform(X) for g in generators),
                  Oracle.IDENTITY)  # fmt: skip
-    legacy = [DEQFeatures(7, kernel=kernel, random_state=np.random.RandomState(1)) for _ in range(2)]
+    legacy = [DEQFeatures(7, random_state=np.random.RandomState(1)) for _ in range(2)]
     assert_close(*(one.fit_transform(X) for one in legacy), Oracle.IDENTITY)
 
 

@@ -12,7 +12,7 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.estimators import DEQKernel, DEQKernelClassifier, DEQKernelRidge, ridge
-from notsodeep.estimators.probabilities import probabilities
+from notsodeep.estimators.ridge import probabilities, temperature
 
 KERNELS = {"ck": nsd.conjugate_kernel, "ntk": nsd.tangent_kernel}
 CASES = [
@@ -136,23 +136,17 @@ def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, p
 # --- probabilities ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("intercept", [False, True])
-def test_leave_one_out_scores_are_those_of_a_fit_without_the_row(
-    classes: int, weighted: bool, intercept: bool
-) -> None:
+@pytest.mark.parametrize(("classes", "intercept"), [(2, False), (3, False), (2, True), (3, True)])
+def test_leave_one_out_scores_are_those_of_a_fit_without_the_row(classes: int, intercept: bool) -> None:
     X, y = blobs_of(40, classes)
-    weights = np.random.default_rng(3).integers(0, 5, len(X)) / 2.0 if weighted else np.ones(len(X))
     plain = {"center": False, "scale": None, "fit_intercept": intercept}
     signs = 2.0 * np.eye(classes)[y] - 1.0 if classes > 2 else 2.0 * y - 1.0
-    held = np.flatnonzero(weights)[:6]
-    scores = DEQKernelClassifier(**plain)._fit_machine(X, signs, weights, held)
-    for place, row in enumerate(held):
-        without = weights.copy()
-        without[row] = max(without[row] - 1.0, 0.0)
-        expected = DEQKernelRidge(**plain).fit(X, signs, without).predict(X[[row]])[0]
-        assert_close(scores[place], expected, Oracle.CLOSED_FORM)
+    held = np.arange(3, 9)
+    scores = DEQKernelClassifier(**plain)._fit_machine(X, signs, held)
+    for score, row in zip(scores, held, strict=True):
+        others = np.delete(np.arange(len(X)), row)
+        expected = DEQKernelRidge(**plain).fit(X[others], signs[others]).predict(X[[row]])[0]
+        assert_close(score, expected, Oracle.CLOSED_FORM)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -172,6 +166,12 @@ def test_probabilities_are_calibrated_and_agree_with_the_prediction(classes: int
         log_loss(y[150:], probabilities(scores / t)) for t in model.temperature_ * np.geomspace(0.2, 5.0, 21)
     ]
     assert log_loss(y[150:], found) <= min(losses) + 0.02
+
+
+def test_the_temperature_of_scores_that_are_all_right() -> None:
+    """Laplace's rule: 20 of 20 right means 21 in 22, so that T solves expit(1/T) = 21/22."""
+    index = np.arange(20) % 2
+    assert temperature(2.0 * index - 1.0, index) == pytest.approx(1.0 / np.log(21.0), rel=1e-4)
 
 
 def test_separable_classes_do_not_give_certainty() -> None:

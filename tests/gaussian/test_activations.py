@@ -42,10 +42,6 @@ def test_scaling_and_shifting_mean_what_they_say(phi: Reference) -> None:
         expected = -1.7 * 0.6**order * made.derivative(0.6 * POINTS, order=order)
         assert_close(changed.derivative(POINTS, order=order), expected, Oracle.IDENTITY)
 
-
-@pytest.mark.parametrize("phi", ALL, ids=str)
-def test_kinks_are_declared_and_move_with_the_gain(phi: Reference) -> None:
-    made = activation(phi.name, **phi.parameters)
     assert_close(made.kinks, phi.kinks, Oracle.IDENTITY)
     assert_close(made.scaled(gain=-2.0).kinks, sorted(-kink / 2 for kink in phi.kinks), Oracle.IDENTITY)
 
@@ -104,7 +100,7 @@ def test_numbers_of_numpy_mean_what_they_are() -> None:
     np.testing.assert_array_equal(phi([-1.0, 1.0]), [-0.1, float(slope)])
 
 
-@pytest.mark.parametrize("order", [0, 3, -1])
-def test_derivatives_beyond_the_second_are_refused(order: int) -> None:
-    with pytest.raises(InputError, match=str(order)):
-        activation("tanh").derivative(0.0, order=order)
+def test_derivatives_beyond_the_second_are_refused() -> None:
+    for order in (0, 3, -1):
+        with pytest.raises(InputError, match=str(order)):
+            activation("tanh").derivative(0.0, order=order)

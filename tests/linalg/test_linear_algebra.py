@@ -15,7 +15,7 @@ from notsodeep.gaussian.interpolation import at_many
 from notsodeep.linalg.block_lanczos import (
     block_lanczos,
     extreme_eigenvalues,
-    leading_eigenpairs,
+    leading_part,
     operator_norm,
 )
 from notsodeep.linalg.chebyshev import (
@@ -24,9 +24,14 @@ from notsodeep.linalg.chebyshev import (
     chebyshev_nodes,
     clenshaw,
 )
-from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, Unpreconditioned, conjugate_gradients
+from notsodeep.linalg.conjugate_gradients import (
+    DiagonalPreconditioner,
+    Unpreconditioned,
+    conjugate_gradients,
+    inverse_root,
+    positive_woodbury_core,
+)
 from notsodeep.linalg.dense import solve_definite, solve_symmetric
-from notsodeep.linalg.low_rank import inverse_root, leading_part, positive_woodbury_core
 
 
 def symmetric(values, seed=0):
@@ -95,16 +100,6 @@ def test_blocks_of_a_krylov_space():
     assert basis.shape[1] < 30, "the space is invariant long before it is everything"
 
 
-def test_leading_eigenpairs():
-    values = np.concatenate([[9.0, 8.0, 5.0], np.linspace(0.0, 1.0, 100)])
-    matrix = symmetric(values)
-    found = leading_eigenpairs(aslinearoperator(matrix), 3, tolerance=1e-10, max_sweeps=30, seed=1)
-    assert_close(found.values, [9.0, 8.0, 5.0], Oracle.QUADRATURE)
-    np.testing.assert_allclose(matrix @ found.vectors, found.vectors * found.values, atol=1e-8)
-    with pytest.raises(ConvergenceError, match="max_sweeps"):
-        leading_eigenpairs(aslinearoperator(matrix), 3, tolerance=1e-10, max_sweeps=1, seed=1)
-
-
 # --- few columns -----------------------------------------------------------------------------------------------
 
 
@@ -170,32 +165,20 @@ def test_dense_systems():
     assert not np.array_equal(room, definite)
 
 
-def test_conjugate_gradients():
+def test_conjugate_gradients_with_the_diagonal():
+    """Conjugate gradients alone: tests/operators/test_kernel_operator.py."""
     matrix = symmetric(np.logspace(0, 3, 60)) + np.diag(np.logspace(0, 4, 60))
     right = np.random.default_rng(0).standard_normal((60, 3))
+    options = {"tolerance": 1e-10, "max_iterations": 500}
+    diagonal = DiagonalPreconditioner(matrix.diagonal())
+    plain, scaled, quick = (
+        conjugate_gradients(lambda block: matrix @ block, right, preconditioner, **options, verified=verified)
+        for preconditioner, verified in ((Unpreconditioned(), True), (diagonal, True), (diagonal, False))
+    )
     expected = np.linalg.solve(matrix, right)
-    plain, scaled = (
-        conjugate_gradients(
-            lambda block: matrix @ block, right, preconditioner, tolerance=1e-10, max_iterations=500
-        )
-        for preconditioner in (Unpreconditioned(), DiagonalPreconditioner(matrix.diagonal()))
-    )
-    for found in (plain, scaled):
-        np.testing.assert_allclose(found.x, expected, atol=1e-8 * np.abs(expected).max())
-        assert found.residual <= 1e-10
+    np.testing.assert_allclose(scaled.x, expected, atol=1e-8 * np.abs(expected).max())
+    assert scaled.residual <= 1e-10
     assert scaled.iterations < plain.iterations
-    quick = conjugate_gradients(
-        lambda block: matrix @ block,
-        right,
-        DiagonalPreconditioner(matrix.diagonal()),
-        tolerance=1e-10,
-        max_iterations=500,
-        verified=False,
-    )
     np.testing.assert_array_equal(quick.x, scaled.x)
-    with pytest.raises(ConvergenceError, match="max_iterations"):
-        conjugate_gradients(
-            lambda b: matrix @ b, right, Unpreconditioned(), tolerance=1e-10, max_iterations=3
-        )
     with pytest.raises(ConvergenceError, match="diagonal entry"):
         DiagonalPreconditioner(np.array([1.0, 0.0]))

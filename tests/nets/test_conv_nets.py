@@ -293,9 +293,7 @@ def test_training_refuses_other_images_and_warns_of_their_scale() -> None:
     broken[2, 0, 1, 1] = np.nan
     with pytest.raises(nsd.InputError, match="1 of 6 samples"):
         fit(net, (broken, labels))
-    with pytest.warns(
-        UserWarning, match="At each position the training images have a root mean square norm of 100"
-    ):
+    with pytest.warns(UserWarning, match="have a root mean square norm of 100 at each position"):
         fit(net, (100.0 / sqrt(2.0) * np.ones((6, 2, 4, 5)), labels), epochs=1, lr=1e-6)
 
 

@@ -133,20 +133,15 @@ def test_damped_iteration_solves_what_anderson_with_a_short_memory_does_not() ->
 
 @METHOD
 def test_a_known_linear_problem(method: str) -> None:
+    """Its solution, and the rate of the slowest sample, which plain iteration measures."""
     factors = torch.tensor([[0.5, 0.3], [0.9, -0.8], [0.0, 0.0], [0.1, 0.1]], dtype=torch.float64)
     constants = torch.ones(4, 2, dtype=torch.float64)
-    found, report = solve(
-        Linear(factors, constants), SolverOptions(method=method, tolerance=1e-12, max_steps=500)
-    )
+    options = SolverOptions(method=method, tolerance=1e-12, max_steps=500)
+    found, report = solve(Linear(factors, constants), options)
     assert report.converged
     np.testing.assert_allclose(found.numpy(), (constants / (1.0 - factors)).numpy(), rtol=2e-11)
-
-
-def test_the_rate_is_the_slowest_samples() -> None:
-    factors = torch.tensor([[0.5, 0.5], [0.7, 0.7], [0.2, 0.2]], dtype=torch.float64)
-    problem = Linear(factors, torch.ones(3, 2, dtype=torch.float64))
-    _, report = solve(problem, SolverOptions(method="iteration", tolerance=1e-9))
-    assert report.rate == pytest.approx(0.7, abs=1e-6)
+    if method != "anderson":
+        assert report.rate == pytest.approx(0.9, abs=1e-3)
 
 
 # --- rows are problems of their own ----------------------------------------------------------------------------------
@@ -188,6 +183,7 @@ def test_batches_are_invariant_and_permutations_carry_over(rows, phi, method, se
 def test_a_row_of_zeros_among_others_is_its_own_equilibrium(method: str, dtype: torch.dtype) -> None:
     net = _net("tanh", 0.2, solver=SolverOptions(method=method), dtype=dtype)
     X = gaussian_rows(10, 5, 6, dtype)
+    assert net(X[:0]).shape == (0, 3)
     X[3] = 0.0
     z = net.features(X)
     assert net.last_solve.converged
@@ -196,14 +192,6 @@ def test_a_row_of_zeros_among_others_is_its_own_equilibrium(method: str, dtype: 
     others = [i for i in range(10) if i != 3]
     tolerance = 1e-4 if dtype == torch.float32 else 1e-9
     np.testing.assert_allclose(as_array(z[others]), as_array(net.features(X[others])), atol=tolerance)
-
-
-@METHOD
-def test_no_rows(method: str) -> None:
-    net = _net(solver=SolverOptions(method=method))
-    assert net.features(torch.empty(0, 5, dtype=torch.float64)).shape == (0, WIDTH)
-    assert net(torch.empty(0, 5, dtype=torch.float64)).shape == (0, 3)
-    assert net.last_solve.converged
 
 
 @METHOD

@@ -32,7 +32,7 @@ def blobs(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 TRAIN, TEST = blobs(120, 0), blobs(60, 1)
-SETTINGS: dict[str, Any] = {"width": 32, "epochs": 4, "batch_size": 40}
+SETTINGS: dict[str, Any] = {"width": 32, "epochs": 12}
 
 
 def race(
@@ -98,7 +98,7 @@ def test_a_run_is_a_training_of_its_own(result: Race) -> None:
     net = DEQNet(DEQ_SPEC.centred(result.tau0), 12, 32, 3, train="readout", seed=2)
     history = fit(
         net, (rows.apply(TRAIN[0]), labels[0]), (rows.apply(TEST[0]), labels[1]),
-        optimizer="sgd", seed=2, epochs=4, batch_size=40, lr=result.lr,
+        optimizer="sgd", seed=2, epochs=12, lr=result.lr,
     )  # fmt: skip
     expected = next(run for run in result.runs if (run.model, run.seed) == ("deq", 2)).history
     assert [row.loss for row in history.rows] == [row.loss for row in expected.rows]
@@ -114,18 +114,18 @@ def test_one_seed_has_no_spread_and_without_a_deq_nothing_agrees_with_it() -> No
 
 
 def test_divergence_is_said() -> None:
-    result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("twin",), loss="squared", lr=1e30, **SETTINGS)
+    result = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("twin",), mode="all", lr=1e38, **SETTINGS)
     assert "not finite" in result.standings[0].stopped
-    assert result.standings[0].seconds_per_epoch is None
+    assert len(result.runs[0].history.rows) < SETTINGS["epochs"]
 
 
 def test_a_second_race_continues_from_checkpoints(result: Race, tmp_path: Path) -> None:
-    for epochs in (2, 4):
+    for epochs in (5, 12):
         settings = SETTINGS | {"epochs": epochs, "lr": result.lr, "checkpoint_dir": tmp_path}
         again = race(DEQ_SPEC, TRAIN, TEST, seeds=1, models=("deq", "twin"), **settings)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["deq-0.pt", "twin-0.pt"]
     for run, expected in zip(again.runs, result.runs[:2], strict=True):
-        assert run.history.resumed == 2
+        assert run.history.resumed == 5
         assert run.history.rows[-1].loss == expected.history.rows[-1].loss
 
 
@@ -137,7 +137,7 @@ def test_progress_counts_all_runs() -> None:
     )  # fmt: skip
     done = [entry[0] for entry in seen]
     assert done == sorted(done)
-    assert done[-1] == seen[-1][1] == 4 * 4 * 120
+    assert done[-1] == seen[-1][1] == 4 * 12 * 120
     assert "plain, seed 1" in seen[-1][2]
 
 
@@ -146,9 +146,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "model twice": ({"models": ("deq", "deq")}, "once"),
     "no model": ({"models": ()}, "at least one"),
     "mode": ({"mode": "some"}, "readout, all"),
-    "seeds": ({"seeds": 0}, "at least one"),
+    "seeds": ({"seeds": 0}, "seeds must be a whole number"),
     "folder": ({"checkpoint_dir": "no/such/folder"}, "no/such/folder"),
-    "optimiser": ({"optimizer": "newton"}, "sgd, momentum"),
     "rate": ({"lr": -1.0}, "positive"),
     "one class": ({"train": (TRAIN[0], np.full(120, 3))}, "one class"),
     "unknown test label": ({"test": (TEST[0], np.full(60, 4))}, r"\[4\]"),

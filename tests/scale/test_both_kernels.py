@@ -31,8 +31,7 @@ def assert_both(found: Any, expected: tuple[np.ndarray, np.ndarray], dtype: Any 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("storage", ["float64", "float32"])
-@pytest.mark.parametrize("on_disk", [True, False], ids=["disk", "memory"])
+@pytest.mark.parametrize(("storage", "on_disk"), [("float64", False), ("float32", True)])
 def test_both_kernels_in_blocks(samples, expected, tmp_path: Path, storage: str, on_disk: bool) -> None:
     out = tmp_path / "kernels" if on_disk else None
     *found, info = nsd.both_kernels(
@@ -53,13 +52,6 @@ def test_both_kernels_between_two_sets_of_samples(samples, expected, tmp_path: P
     paper = nsd.tangent_kernel(DEQ, samples, samples[:70], of="paper")
     assert_both(found, (expected[0][:, :70], paper))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ck.zarr", "ntk_paper.zarr"]
-
-
-@pytest.mark.slow
-def test_both_kernels_by_two_processes(samples, expected, tmp_path: Path) -> None:
-    assert_both(nsd.both_kernels(DEQ, samples, out=tmp_path, client=2, block=BLOCK), expected)
-    for name in ("ck.zarr", "ntk.zarr"):
-        assert len((tmp_path / name / JOURNAL).read_text().splitlines()) == BLOCKS
 
 
 def test_a_limit_too_small_for_two_matrices(samples) -> None:
@@ -89,13 +81,3 @@ def test_an_interrupted_run_resumes(samples, expected, tmp_path: Path) -> None:
     found = nsd.both_kernels(DEQ, samples, out=tmp_path, progress=lambda done, *_: computed.append(done))
     assert len(computed) - 1 == 3
     assert_both(found, expected)
-
-
-def test_each_store_refuses_another_run(samples, tmp_path: Path) -> None:
-    nsd.both_kernels(DEQ, samples, out=tmp_path, block=BLOCK)
-    with pytest.raises(nsd.InputError, match=r"ck\.zarr holds the kernel of another run: .*another model"):
-        nsd.both_kernels(nsd.DEQ("relu", 0.21), samples, out=tmp_path)
-    # The store of one kernel is not used for the other, nor refused to its own function.
-    with pytest.raises(nsd.InputError, match="another kernel"):
-        nsd.tangent_kernel(DEQ, samples, out=tmp_path / "ck.zarr")
-    assert nsd.tangent_kernel(DEQ, samples, out=tmp_path / "ntk.zarr").shape == (300, 300)

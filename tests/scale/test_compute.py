@@ -92,16 +92,6 @@ def test_the_blocking_does_not_matter(block: int, n: int, kind: str, seed: int) 
 
 
 @pytest.mark.slow
-def test_threads_of_dask_give_the_same(samples: np.ndarray, tmp_path: Path) -> None:
-    # Of the same blocks: what comes from a table depends on the block, within its stated error.
-    model = MODELS["tanh"]
-    expected = kernels.conjugate_kernel(model, samples, block=128)
-    assert_close(nsd.conjugate_kernel(model, samples, client="threads", block=128), expected, Oracle.IDENTITY)
-    stored = nsd.conjugate_kernel(model, samples, client="threads", block=128, out=tmp_path / "G.zarr")
-    assert_close(np.asarray(stored), expected, Oracle.IDENTITY)
-
-
-@pytest.mark.slow
 def test_a_kernel_in_memory_loads_neither_zarr_nor_dask() -> None:
     code = (
         "import sys, numpy as np, notsodeep as nsd; nsd.conjugate_kernel(nsd.DEQ('relu', 0.2), np.eye(3)); "

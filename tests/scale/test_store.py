@@ -7,9 +7,9 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +61,8 @@ def test_the_lower_half_is_stored_and_the_whole_is_read(samples, expected, tmp_p
     assert 0 < info.error_bound < 1e-12
     with pytest.raises(nsd.InputError, match="not valid for 300"):
         kernel[300]
+    with pytest.raises(nsd.InputError, match="no kernel"):
+        open_kernel(tmp_path / "nothing.zarr")
     # To other programs it is a zarr array; what is not there is not a number.
     plain = zarr.open_array(tmp_path / "G.zarr", mode="r")
     assert np.isnan(plain[0, 299])
@@ -74,6 +76,14 @@ def test_a_rectangle_on_disk(samples, tmp_path: Path) -> None:
     assert_close(np.asarray(kernel), kernels.tangent_kernel(DEQ, samples, samples[:90]), Oracle.IDENTITY)
 
 
+def test_images_with_a_tolerance_of_their_own(tmp_path: Path) -> None:
+    model, images = nsd.ConvDEQ("tanh", 0.2), np.random.default_rng(0).standard_normal((6, 1, 4, 4))
+    kernel = nsd.conjugate_kernel(model, images, out=tmp_path / "G.zarr", tolerance=1e-4)
+    np.testing.assert_allclose(np.asarray(kernel), nsd.conjugate_kernel(model, images), rtol=1e-4)
+    with pytest.raises(nsd.InputError, match="another tolerance"):
+        nsd.conjugate_kernel(model, images, out=tmp_path / "G.zarr")
+
+
 def test_a_finished_run_is_not_computed_again(samples, tmp_path: Path) -> None:
     compute(samples, tmp_path / "G.zarr")
     before = contents(tmp_path)
@@ -82,23 +92,21 @@ def test_a_finished_run_is_not_computed_again(samples, tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-KILLED = """
-import os, signal, sys
-import numpy as np, notsodeep as nsd
-def progress(done, total, news):
-    if done == 6:
-        os.kill(os.getpid(), signal.SIGKILL)
-nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), np.load("X.npy"), out="G.zarr", block=64, progress=progress)
-"""
+def stop_at(blocks: int) -> Callable[[int, int, object], None]:
+    """A progress callback that interrupts the run."""
+
+    def progress(done: int, total: int, message: object) -> None:
+        if done == blocks:
+            raise KeyboardInterrupt
+
+    return progress
 
 
-@pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_stopped(samples, expected, tmp_path: Path) -> None:
-    np.save(tmp_path / "X.npy", samples)
-    done = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, check=False)
-    assert done.returncode == -signal.SIGKILL
+def test_an_interrupted_run_goes_on_where_it_stopped(samples, expected, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        compute(samples, tmp_path / "G.zarr", progress=stop_at(6))
     # What was being written when it died.
-    (tmp_path / "G.zarr" / "c" / "4" / "0.0.partial").parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "G.zarr" / "c" / "4").mkdir(parents=True, exist_ok=True)
     (tmp_path / "G.zarr" / "c" / "4" / "0.0.partial").write_bytes(b"half a block")
     with pytest.raises(nsd.InputError, match="9 of its 15 blocks are missing"):
         open_kernel(tmp_path / "G.zarr")
@@ -176,12 +184,8 @@ def test_the_kernel_of_a_model_that_looks_alike_is_not_handed_out(samples, tmp_p
         for c in (7, 9)
     )
 
-    def stop(done: int, total: int, message: object) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        nsd.conjugate_kernel(one, X, out=tmp_path / "H.zarr", block=64, progress=stop)
+        nsd.conjugate_kernel(one, X, out=tmp_path / "H.zarr", block=64, progress=stop_at(2))
     before = contents(tmp_path)
     with pytest.raises(nsd.InputError, match=r"another model.*model\.activation\.callable\.values"):
         nsd.conjugate_kernel(other, X, out=tmp_path / "H.zarr", block=64)
@@ -199,7 +203,7 @@ def test_a_store_of_another_version_is_refused_and_can_be_removed(samples, tmp_p
     file.write_text(json.dumps(content))
     before = contents(tmp_path)
     for use in (lambda: compute(samples, tmp_path / "G.zarr"), lambda: open_kernel(tmp_path / "G.zarr")):
-        with pytest.raises(nsd.InputError, match="format 1 instead of 2"):
+        with pytest.raises(nsd.InputError, match="format 1 instead of 3"):
             use()
     assert contents(tmp_path) == before
     remove_store(tmp_path / "G.zarr")
@@ -334,14 +338,6 @@ def test_an_array_without_a_copy_cannot_be_had(samples, expected, tmp_path: Path
     kernel = compute(samples, tmp_path / "G.zarr")
     with pytest.raises(ValueError, match="on disk"):
         kernel.__array__(copy=False)
-    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
-        with pytest.raises(ValueError, match="copy=False"):
-            np.asarray(kernel, copy=False)
     for copy in (None, True):
         assert_close(kernel.__array__(np.dtype("float32"), copy=copy), expected, Oracle.IDENTITY)
         assert kernel.__array__(copy=copy).dtype == np.float64
-
-
-def test_there_is_no_kernel(tmp_path: Path) -> None:
-    with pytest.raises(nsd.InputError, match="no kernel"):
-        open_kernel(tmp_path / "nothing.zarr")

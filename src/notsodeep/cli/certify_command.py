@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, console, data_record, print_json, say, say_notes, spinner
+from notsodeep.cli.common import app, console, data_record, print_json, say, say_notes
 from notsodeep.errors import InputError
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +41,7 @@ def certify(
     Draws a ReLU DEQ of the given width, measures its norms, and checks the
     condition under which full-batch gradient descent reaches a global minimum.
     Rows are scaled to norm √p, as the theorem requires; two classes become -1 and
-    1; points on the sphere get random labels. To train the network as well, use
-    notsodeep.convergence.gradient_descent in Python.
+    1; points on the sphere get random labels.
 
     Certified: notsodeep certify --n 2 --sigma-w2 0.0001 --readout-scale 0.001
     --label-scale 0.01 --width 2000
@@ -55,7 +55,7 @@ def certify(
     samples, y = _read(data)
     if not as_json:
         say_notes(data, samples)
-    with spinner("drawing the network and measuring its norms"):
+    with progress_bar("drawing the network and measuring its norms"):
         from notsodeep.convergence import certificate
 
         proof = certificate(
@@ -104,7 +104,8 @@ def _print(proof: Certificate) -> None:
 
 
 def _record(proof: Certificate) -> dict[str, Any]:
-    numbers = (
+    numbers = [
+        "certified",
         "width",
         "sigma_w2",
         "readout_scale",
@@ -114,12 +115,11 @@ def _record(proof: Certificate) -> dict[str, Any]:
         "printed_step",
         "rate",
         "ceiling",
-    )
-    return {name: getattr(proof, name) for name in ("certified", *numbers)} | {
+    ]
+    checks = [{**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities]
+    return {name: getattr(proof, name) for name in (*numbers, "ceiling")} | {
         "explanation": proof.explain(),
-        "inequalities": [
-            {**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities
-        ],
+        "inequalities": checks,
         "constants": asdict(proof.constants),
         "measured": asdict(proof.measured),
         "lambda_star": asdict(proof.gram.least),

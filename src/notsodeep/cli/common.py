@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from notsodeep.errors import MissingExtraError
-from notsodeep.progress import shown_late
+from notsodeep.extras import needed
+from notsodeep.files import new_path
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data, PreparedSamples
@@ -63,15 +63,6 @@ def print_json(content: Any, indent: int | None = None) -> None:
     sys.stdout.write(json.dumps(content, indent=indent, ensure_ascii=indent is None) + "\n")
 
 
-@contextmanager
-def spinner(task: str) -> Iterator[None]:
-    """Show a spinner with this text on stderr while the block runs, if it takes more than two seconds."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with shown_late(Progress(*columns, console=errors, transient=True)) as progress:
-        progress.add_task(task)
-        yield
-
-
 def figures_if_installed() -> Any:
     """Import the figures; without matplotlib print how to install it and return None."""
     try:
@@ -80,6 +71,26 @@ def figures_if_installed() -> Any:
         errors.print(f"No figure. {error}", highlight=False, markup=False, soft_wrap=True)
         return None
     return figures
+
+
+def check_outputs(overwrite: bool, *paths: Path | None, figure: Path | None = None) -> None:
+    """Check before any work that files can be written, and that matplotlib is installed for a requested figure."""
+    if figure is not None:
+        needed("matplotlib", "--figure")
+    for path in (*paths, figure):
+        if path is not None:
+            new_path(path, overwrite)
+
+
+def save_figure(draw: Callable[[Any], Any], path: Path) -> str | None:
+    """Save a figure of one panel, which `draw` fills, and print its path; without matplotlib return None."""
+    figures = figures_if_installed()
+    if figures is None:
+        return None
+    drawing, panels = figures.new_figure()
+    draw(panels[0])
+    say(f"Figure: {figures.save(drawing, path)}", errors)
+    return str(path)
 
 
 def say_notes(data: Data, samples: PreparedSamples) -> None:

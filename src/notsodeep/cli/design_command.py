@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, data_record, errors, print_json, say, say_notes, spinner
-from notsodeep.extras import needed
-from notsodeep.files import atomic_write, new_path
+from notsodeep.cli.common import (
+    app,
+    check_outputs,
+    data_record,
+    errors,
+    print_json,
+    save_figure,
+    say,
+    say_notes,
+)
+from notsodeep.files import atomic_write
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
@@ -67,17 +76,13 @@ def design(
     Exit code 0: the four numbers agree, or the kernel error of an injected network
     is below 1 %; 3: this family has no match, and the closest network is printed.
     """
-    if figure is not None:
-        needed("matplotlib", "--figure")
-    for path in (save, figure):
-        if path is not None:
-            new_path(path, overwrite)
+    check_outputs(overwrite, save, figure=figure)
     from notsodeep.cli.scenario import read_model, rows_to_fit
     from notsodeep.designs import INJECTED_IN_WORDS, twin_distances
     from notsodeep.designs import design as find_design
 
     model = read_model(activation, sigma_a2)
-    with spinner("designing the network"):
+    with progress_bar("designing the network"):
         samples = None if data is None else data.dense_samples()
         if tau0 is None:
             tau0 = 1.0 if samples is None else samples.tau0
@@ -88,8 +93,8 @@ def design(
     if as_json:
         content = json.loads(result.to_json())
         if data is not None and samples is not None:
-            measured = [one.as_dict() for one in distances]
-            content = {"design": content, "data": data_record(data, samples), "measured": measured}
+            content = {"design": content, "data": data_record(data, samples)}
+            content["measured"] = [one.as_dict() for one in distances]
         print_json(content, indent=2)
     else:
         if data is not None and samples is not None:
@@ -105,10 +110,8 @@ def design(
             temporary.write_text(result.to_json(), encoding="utf-8")
         say(f"Design: {save}", errors)
     if figure is not None:
-        from notsodeep import figures
+        from notsodeep.figures import plot_design
 
-        drawing, panels = figures.new_figure()
-        figures.plot_design(result, panels[0])
-        say(f"Figure: {figures.save(drawing, figure)}", errors)
+        save_figure(lambda axes: plot_design(result, axes), figure)
     if not result.exact and (result.misfit is None or result.misfit > _CLOSE):
         raise typer.Exit(3)

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, errors, print_json, say, say_notes
+from notsodeep.cli.common import app, check_outputs, errors, print_json, save_figure, say, say_notes
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
-from notsodeep.files import atomic_write, new_path
+from notsodeep.files import atomic_write
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
-# Names of the arrays in a file; b and readout_bias may be missing.
-_NAMES = ("W", "U", "b", "readout", "readout_bias")
 _NEEDED = ("W", "U", "readout")
-# Their names in the state of a module with parts W, U and readout: torch.save(net.state_dict(), …).
+# Names of the arrays in a file, and in the state of a module with parts W, U and readout: torch.save(net.state_dict()).
 _OF_MODULES = {
     "W": ("W.weight",),
     "U": ("U.weight",),
@@ -44,14 +42,6 @@ def distill(
         ),
     ],
     activation: options.Activation = options.ACTIVATION,
-    name: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="OURS=THEIRS",
-            help="How FILE calls one of W, U, b, readout, readout_bias: W=cell.weight. May be given several times.",
-            show_default=False,
-        ),
-    ] = None,
     target_agreement: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
     ] = 0.99,
@@ -79,23 +69,19 @@ def distill(
 
     FILE holds the weights of z = φ(W z + U x + b), outputs readout z +
     readout_bias: torch.save({"W": W, "U": U, "b": b, "readout": R}, "deq.pt"), or
-    np.savez; or the state of a module, whose names --name explains. Nothing in it
+    np.savez; or the state of a module with parts W, U and readout. Nothing in it
     is executed. Samples are used as they are, unless --scale says otherwise. Use
     held-out samples; no labels are needed.
 
     Example: notsodeep distill deq.pt X.csv --activation relu
 
-    Example: notsodeep distill net.pt --name W=cell.rec.weight --data X.npy
+    Example: notsodeep distill deq.npz --data X.npy --target-agreement 0.999
 
     Exit code 0: the network reaches the target with 95 % certainty; 3: none does,
     and the most faithful one is given.
     """
     needed("torch", "distill")
-    if figure is not None:
-        needed("matplotlib", "--figure")
-    for path in (save, onnx, figure):
-        if path is not None:
-            new_path(path, overwrite)
+    check_outputs(overwrite, save, onnx, figure=figure)
     if onnx is not None:
         needed("onnxruntime", "--onnx")
     import torch
@@ -103,7 +89,7 @@ def distill(
     from notsodeep.distillation import distill as distil
 
     data = data.for_weights()
-    teacher = trained_network(weights, activation, name)
+    teacher = trained_network(weights, activation)
     samples = data.samples()
     result = distil(
         teacher,
@@ -139,17 +125,13 @@ def distill(
     if onnx is not None:
         say(f"ONNX: {result.export(onnx, overwrite=overwrite)}", errors)
     if figure is not None:
-        from notsodeep import figures
-
-        drawing, panels = figures.new_figure()
-        result.plot(panels[0])
-        say(f"figure: {figures.save(drawing, figure)}", errors)
+        save_figure(result.plot, figure)
     if not result.certain:
         raise typer.Exit(3)
 
 
-def trained_network(weights: Path | None, activation: str, names: list[str] | None = None) -> Any:
-    """Read the weights of a DEQ from a file; `names` are the values of --name."""
+def trained_network(weights: Path | None, activation: str) -> Any:
+    """Read the weights of a DEQ from a file."""
     if weights is None:
         raise InputError("Give the file of weights first, then the data: notsodeep distill deq.pt X.csv")
     import torch
@@ -157,7 +139,7 @@ def trained_network(weights: Path | None, activation: str, names: list[str] | No
     from notsodeep.cli.scenario import read_activation
     from notsodeep.nets import DEQNet
 
-    arrays = _read(weights, _pairs(names or []))
+    arrays = _read(weights)
     readout: Any = arrays["readout"]
     if "readout_bias" in arrays:
         linear = torch.nn.Linear(readout.shape[1], readout.shape[0]).to(readout)
@@ -168,18 +150,7 @@ def trained_network(weights: Path | None, activation: str, names: list[str] | No
     )
 
 
-def _pairs(given: list[str]) -> dict[str, str]:
-    """The values of --name, as {ours: theirs}."""
-    pairs = {}
-    for text in given:
-        ours, equals, theirs = text.partition("=")
-        if not equals or ours not in _NAMES or not theirs:
-            raise InputError(f"--name takes OURS=THEIRS with OURS one of {', '.join(_NAMES)}; got {text!r}.")
-        pairs[ours] = theirs
-    return pairs
-
-
-def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """Read the arrays of a file as tensors, under our names; nothing in it is executed."""
     import numpy as np
     import torch
@@ -187,8 +158,6 @@ def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
     arrays: Any
     if not path.is_file():
         raise InputError(f"There is no file {path}.")
-    with path.open("rb"):  # what cannot be opened is no damaged file
-        pass
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as content:
@@ -208,32 +177,28 @@ def _read(path: Path, names: dict[str, str]) -> dict[str, Any]:
         )
     inside = next((arrays[key] for key in _INSIDE if isinstance(arrays.get(key), dict)), arrays)
     tensors = {str(key): value for key, value in inside.items() if isinstance(value, torch.Tensor)}
-    return _named(tensors, names, path)
+    return _named(tensors, path)
 
 
-def _named(tensors: dict[str, Any], names: dict[str, str], path: Path) -> dict[str, Any]:
-    """Rename arrays: as --name says, else by our names, else by the names of module parts."""
+def _named(tensors: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Rename arrays: those that have our names, and those of module parts."""
     named = {}
-    for ours in _NAMES:
-        theirs = names.get(ours)
-        options_ = (theirs,) if theirs else (ours, *_OF_MODULES[ours])
-        present = [option for option in options_ if option in tensors]
+    for ours, theirs in _OF_MODULES.items():
+        present = [name for name in (ours, *theirs) if name in tensors]
         if len(present) > 1:
             raise InputError(
-                f"{path} has {' and '.join(present)}. If both are added, save their sum as {ours}; else say which one "
-                f"it is: --name {ours}={present[0]}."
+                f"{path} has {' and '.join(present)}. If both are added, save their sum as {ours}."
             )
         if present:
             named[ours] = tensors[present[0]]
-    missing = [ours for ours in (*_NEEDED, *names) if ours not in named]
+    missing = [ours for ours in _NEEDED if ours not in named]
     unknown = [key for key, value in tensors.items() if not any(value is one for one in named.values())]
-    # With --name, other arrays of the file are ignored.
-    if missing or (unknown and not names):
+    if missing or unknown:
         shapes = [f"{key} {tuple(tensors[key].shape)}" for key in unknown]
         raise InputError(
             f"{path} must have the arrays W (units, units), U (units, inputs), readout (outputs, units) and, where "
             "there are any, b and readout_bias, of z = φ(W z + U x + b). "
-            f"Missing: {', '.join(dict.fromkeys(missing)) or 'none'}; not used: {', '.join(shapes[:8]) or 'none'}. "
-            "Say what they are called: --name W=… --name U=…"
+            f"Missing: {', '.join(missing) or 'none'}; not used: {', '.join(shapes[:8]) or 'none'}. "
+            "Save them under these names: torch.save({'W': …, 'U': …, 'readout': …}, 'deq.pt')."
         )
     return named

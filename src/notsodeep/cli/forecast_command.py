@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, data_record, figures_if_installed, print_json, say, say_notes
+from notsodeep.cli.common import app, data_record, print_json, save_figure, say, say_notes
 from notsodeep.errors import InputError
 from notsodeep.validation import one_of
 
@@ -43,9 +43,7 @@ def forecast(
             show_default=False,
         ),
     ] = None,
-    kind: Annotated[
-        str, typer.Option("--model", metavar="KIND", help="rows, or conv: a convolutional DEQ on images.")
-    ] = "rows",
+    kind: options.ModelKind = "rows",
     filter_size: options.FilterSize = None,
     width: Annotated[
         int | None,
@@ -88,8 +86,8 @@ def forecast(
         model = ConvDEQ(phi, sigma_a2, sigma_b2, filter_size=filter_size or 3) if conv else None
         found = predict(model or DEQ(phi, sigma_a2, sigma_b2), samples.rows, width)
     counts = found.steps(tolerance)
-    if figure is not None and (figures := figures_if_installed()) is not None:
-        figures.save(found.plot().figure, figure)
+    if figure is not None:
+        save_figure(found.plot, figure)
     if as_json:
         print_json({**found.to_dict(), "tolerance": tolerance, "data": data_record(data, samples)}, indent=2)
     else:

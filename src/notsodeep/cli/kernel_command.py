@@ -16,7 +16,7 @@ from notsodeep.files import new_path
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
-_FOLDER = "Kernels larger than memory"
+_LARGE = "Large kernels"
 
 
 @app.command()
@@ -39,7 +39,7 @@ def kernel(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", rich_help_panel=_FOLDER, show_default=False,
+            metavar="DIR", rich_help_panel=_LARGE, show_default=False,
             help="Folder (G.zarr) to write the kernel to, block by block, instead of --save. Repeat an interrupted "
             "command to continue. With --scale none, rows of .npy and .zarr files are not loaded into memory.",
         ),
@@ -47,24 +47,24 @@ def kernel(
     max_memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", rich_help_panel=_FOLDER, show_default=False,
+            metavar="SIZE", rich_help_panel=_LARGE, show_default=False,
             help="Memory of the process, such as 4GB; by default half of what is free.",
         ),
     ] = None,
     storage: Annotated[
-        str, typer.Option(metavar="TYPE", rich_help_panel=_FOLDER, help="float64 or float32.")
+        str, typer.Option(metavar="TYPE", rich_help_panel=_LARGE, help="float64 or float32.")
     ] = "float64",
     workers: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, rich_help_panel=_FOLDER, show_default=False,
+            metavar="N", min=1, rich_help_panel=_LARGE, show_default=False,
             help="Number of processes on this machine.",
         ),
     ] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", rich_help_panel=_FOLDER, show_default=False,
+            metavar="URL", rich_help_panel=_LARGE, show_default=False,
             help="Address of a dask scheduler, such as tcp://host:8786.",
         ),
     ] = None,
@@ -81,7 +81,7 @@ def kernel(
 
     Example: notsodeep kernel cifar10 --n 200 --model conv --kernel ntk
     """
-    from notsodeep.data.table_files import check_extension, write_table
+    from notsodeep.data.table_files import WRITTEN, check_extension, write_table
     from notsodeep.kernel_names import as_kernel
     from notsodeep.models import as_model
     from notsodeep.progress import progress_bar
@@ -92,9 +92,10 @@ def kernel(
     conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
     model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
     name = as_kernel(kernel)
-    _check_options(out, workers, scheduler, {"--max-memory": max_memory, "--storage": storage})
+    if workers is not None and scheduler is not None:
+        raise InputError("--workers starts processes here, --scheduler uses a cluster: give one of them.")
     if out is None:
-        check_extension(new_path(save, overwrite))
+        check_extension(new_path(save, overwrite), WRITTEN)
     start = time.perf_counter()
     rows, record = _samples(data, conv, streamed=out is not None, quiet=as_json)
     if overwrite and out is not None and out.exists():
@@ -136,14 +137,3 @@ def _samples(data: Data, conv: bool, *, streamed: bool, quiet: bool) -> tuple[An
     if not quiet:
         say_notes(data, samples)
     return samples.rows, data_record(data, samples)
-
-
-def _check_options(
-    out: Path | None, workers: int | None, scheduler: str | None, others: dict[str, str | None]
-) -> None:
-    if workers is not None and scheduler is not None:
-        raise InputError("--workers starts processes here, --scheduler uses a cluster: give one of them.")
-    given = {"--workers": workers, "--scheduler": scheduler, **others}
-    unused = [name for name, value in given.items() if value is not None and value != "float64"]
-    if out is None and unused:
-        raise InputError(f"{' and '.join(unused)}: only for kernels in a folder. Add --out G.zarr.")

@@ -9,16 +9,15 @@ import typer
 from notsodeep.cli import options
 from notsodeep.cli.common import (
     app,
+    check_outputs,
     data_record,
-    errors,
-    figures_if_installed,
     print_json,
+    save_figure,
     say,
     say_notes,
-    spinner,
 )
 from notsodeep.errors import InputError
-from notsodeep.files import new_path
+from notsodeep.progress import progress_bar
 
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
@@ -69,26 +68,20 @@ def predict(
     from notsodeep.data import GaussianMixture
     from notsodeep.learning import learning_curve
 
-    if figure is not None:
-        new_path(figure, overwrite)
+    check_outputs(overwrite, figure=figure)
     numbers, penalty = _read_sizes(sizes), _read_ridge(ridge)
     model = read_model(activation, sigma_a2)
-    with spinner(f"learning curve of the {kernel} on {data.source}"):
+    with progress_bar(f"learning curve of the {kernel} on {data.source}"):
         samples = data.dense_samples()
         labelled = samples.rows, data.required_labels(samples)
         source = samples.law if isinstance(samples.law, GaussianMixture) else labelled
         curve = learning_curve(model, source, numbers, penalty, width, kernel)
-    drawn = None
-    if figure is not None:
-        figures = figures_if_installed()
-        drawn = None if figures is None else str(figures.save(curve.plot().figure, figure))
+    drawn = None if figure is None else save_figure(curve.plot, figure)
     if as_json:
         print_json({**curve.to_dict(), "data": data_record(data, samples), "figure": drawn})
         return
     say_notes(data, samples)
     say(str(curve))
-    if drawn is not None:
-        say(f"Figure: {drawn}", errors)
 
 
 def _read_sizes(text: str) -> list[int]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import aslinearoperator
 
 from notsodeep.data import (
     SCALES,
@@ -26,12 +25,10 @@ from notsodeep.data import (
 )
 from notsodeep.data.datasets import IMAGES, NAMES
 from notsodeep.data.table_files import cut_note, is_table, open_labels, split_member
-from notsodeep.designs.distances import ExactKernel
 from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
-from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Model
 from notsodeep.scale.sample_sources import open_rows
 from notsodeep.validation import Array, one_of, root_mean_square_norm
@@ -42,8 +39,6 @@ LabelledPart = tuple[NDArray[Any], NDArray[Any]]
 
 DRAWN = ("mixture", "sphere")
 SMALLEST = 20
-# Sizes at which the error of the equivalents is measured, as fractions of n.
-_FRACTIONS = (0.125, 0.25, 0.5, 1.0)
 _DRAWN_SAMPLES = 1000
 # Eigenvalues and distances of kernels with more rows take minutes and gigabytes.
 _LARGEST_DENSE = 10_000
@@ -114,25 +109,6 @@ class PreparedSamples:
     tau0: float
     notes: tuple[str, ...] = ()
     advice: str = ""
-
-    @property
-    def statistics(self) -> MixtureStatistics | None:
-        """Statistics of the classes, from the law; a sphere in high dimension is one isotropic class."""
-        if self.law is None or self.labels is None:
-            return None
-        law = self.law
-        mixture = law if isinstance(law, GaussianMixture) else GaussianMixture(np.zeros((1, law.p)), 1.0)
-        return MixtureStatistics.of(mixture, self.rows, self.labels)
-
-    @property
-    def square(self) -> str:
-        """How X Xᵀ squared is approximated: inner products of drawn samples concentrate, real data need a sketch."""
-        return "sketch" if self.law is None else "mixture"
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The equivalents that can be computed; the asymptotic one needs the law of the classes."""
-        return ("refined",) if self.law is None else ("asymptotic", "refined")
 
 
 def scaled_samples(table: TableData, scale: str) -> PreparedSamples:
@@ -253,13 +229,6 @@ class Data:
             )
         return samples.labels
 
-    def smaller(self, total: int) -> tuple[Self, ...]:
-        """Return these data at an eighth, a quarter, a half and all of `total` samples; drawn ones keep p/n."""
-        sizes = sorted({max(SMALLEST, round(fraction * total)) for fraction in _FRACTIONS})
-        if not self.is_drawn:
-            return tuple(replace(self, n=n) for n in sizes)
-        return tuple(replace(self, n=n, p=max(SMALLEST, round(self.p * n / total))) for n in sizes)
-
     def _read(self) -> TableData:
         """Read rows and labels of the file or the data set."""
         if not self.is_file:
@@ -361,7 +330,7 @@ def predict(model: DEQ, samples: PreparedSamples, kernel: str, form: str = "refi
     if samples.law is not None:
         limit = limiting_density(model, samples.law, len(samples.rows), kernel, form=form)
         return Prediction(limit, None)
-    approximation = equivalent(model, samples.rows, None, kernel, form, square=samples.square)
+    approximation = equivalent(model, samples.rows, None, kernel, form, square="sketch")
     return Prediction(None, np.sort(approximation.eigvalsh()))
 
 
@@ -378,30 +347,29 @@ def compute_kernel(model: Model, rows: Array, kernel: str) -> Array:
     return exact_kernel(model, rows, kernel=kernel)
 
 
-@dataclass(frozen=True)
-class ErrorPoint:
-    """The relative error ‖K - K̄‖₂/‖K‖₂ of an equivalent, docs/theory.md (4.8)."""
-
-    form: str
-    n: int
-    p: int
-    relative: float
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the point as a row for figures."""
-        return {"kind": "error", **asdict(self)}
+# --- next step ----------------------------------------------------------------------------------------
 
 
-def equivalent_errors(
-    model: DEQ, samples: PreparedSamples, kernel: str, exact: ExactKernel = compute_kernel
-) -> tuple[ErrorPoint, ...]:
-    """Measure the error of each equivalent that can be computed; the model is centred at the norm of the samples."""
-    centred = model.centred(samples.tau0)
-    whole = aslinearoperator(exact(centred, samples.rows, kernel))
-    norm, points = operator_norm(whole), []
-    n, p = samples.rows.shape
-    for form in samples.forms:
-        other = equivalent(centred, samples.rows, samples.statistics, kernel, form, square=samples.square)
-        error = operator_norm(whole - aslinearoperator(other)) / norm
-        points.append(ErrorPoint(form, n, p, error))
-    return tuple(points)
+def command_after_verdict(
+    answer: str, labels: Any, *, images: bool = False, trained: bool = False, solved: bool = True
+) -> str:
+    """The name of the command that goes on from a verdict.
+
+    Args:
+        answer: "replace", "keep" or "unsure".
+        labels: labels of the samples; None if there are none.
+        images: the model is convolutional.
+        trained: a trained network was judged.
+        solved: the model has an equilibrium on the samples.
+    """
+    if trained:
+        return "distill"
+    if not solved:
+        return "verdict"  # with weaker feedback
+    if not images and (answer == "replace" or labels is None):
+        return "design"
+    if labels is None:
+        return "verdict"  # with labels
+    if np.asarray(labels).dtype.kind == "f":
+        return "kernel" if images else "predict"
+    return "train"

@@ -11,19 +11,18 @@ from notsodeep.cli import options
 from notsodeep.cli.common import (
     app,
     data_record,
-    figures_if_installed,
     print_json,
+    save_figure,
     say,
     say_notes,
-    spinner,
 )
-from notsodeep.cli.common import errors as stderr
 from notsodeep.errors import InputError
 from notsodeep.files import new_path
+from notsodeep.progress import progress_bar
 from notsodeep.validation import Array
 
 if TYPE_CHECKING:
-    from notsodeep.cli.scenario import Data, ErrorPoint, Prediction
+    from notsodeep.cli.scenario import Data, Prediction
 
 
 @app.command()
@@ -38,9 +37,6 @@ def spectrum(
         typer.Option(metavar="NAME", help="refined (with corrections at finite n) or asymptotic."),
     ] = "refined",
     check: Annotated[bool, typer.Option(help="Compare with the exact eigenvalues.")] = True,
-    errors: Annotated[
-        bool, typer.Option("--errors", help="Also measure the error of the equivalents against n.")
-    ] = False,
     figure: Annotated[
         Path, typer.Option(metavar="FILE", help="File of the figure (png, svg or pdf).")
     ] = Path("notsodeep-spectrum.png"),
@@ -55,7 +51,7 @@ def spectrum(
 
     Example: notsodeep spectrum --activation relu --kernel ntk --n 2000 --p 1600
 
-    Example: notsodeep spectrum --data digits --activation 'x*sigmoid(x)' --errors
+    Example: notsodeep spectrum --data digits --activation 'x*sigmoid(x)'
 
     Example: notsodeep spectrum --data X.csv --label-column diagnosis
     """
@@ -68,27 +64,19 @@ def spectrum(
         raise InputError(
             f"--form {form} needs data with a known law, mixture or sphere. Leave it out for {data.source}."
         )
-    uncentred = scenario.read_model(activation, sigma_a2)
-    with spinner(f"spectrum of the {kernel} on {data.source}"):
+    with progress_bar(f"spectrum of the {kernel} on {data.source}"):
         samples = data.dense_samples()
-        model, exact = uncentred.centred(samples.tau0), None
+        model, exact = scenario.read_model(activation, sigma_a2).centred(samples.tau0), None
         if check:
             matrix = scenario.compute_kernel(model, samples.rows, kernel)
             exact = np.linalg.eigvalsh(matrix).astype(float)
         prediction = scenario.predict(model, samples, kernel, form)
-        points = [
-            point
-            for part in (data.smaller(len(samples.rows)) if errors else ())
-            for point in scenario.equivalent_errors(uncentred, part.samples(), kernel)
-        ]
     name = activation if len(activation) <= 40 else activation[:39] + "…"
     title = f"{name} DEQ, {kernel}, n = {len(samples.rows)}, p = {samples.rows.shape[1]}"
-    drawn = _draw(prediction, exact, points, title, figure)
+    drawn = save_figure(lambda axes: _draw(axes, prediction, exact, title), figure)
     if not as_json:
         say_notes(data, samples)
-        _print(prediction, exact, points, data.source)
-        if drawn is not None:
-            say(f"Figure: {drawn}", stderr)
+        _print(prediction, exact, data.source)
         return
     print_json(
         {
@@ -96,31 +84,24 @@ def spectrum(
             **data_record(data, samples), "form": form,
             "predicted": _record(prediction), "exact": None if exact is None else exact.tolist(),
             "distance": None if exact is None else prediction.distance_to(exact),
-            "errors": [point.as_row() for point in points], "figure": drawn,
+            "figure": drawn,
         }
     )  # fmt: skip
 
 
-def _draw(
-    prediction: Prediction, exact: Array | None, points: list[ErrorPoint], title: str, target: Path
-) -> str | None:
-    """Draw the figure and return its path; without matplotlib return None."""
-    figures = figures_if_installed()
-    if figures is None:
-        return None
-    drawing, panels = figures.new_figure(columns=2 if points else 1)
+def _draw(axes: Any, prediction: Prediction, exact: Array | None, title: str) -> None:
+    """Draw the predicted density over the exact eigenvalues, or the eigenvalues of both by rank."""
+    from notsodeep import figures
+
     if prediction.limit is not None:
-        figures.plot_spectrum(prediction.limit, exact, panels[0], title=title)
-    else:
-        lines = {"exact kernel": exact, "refined equivalent": prediction.equivalent}
-        shown = {name: values for name, values in lines.items() if values is not None}
-        figures.plot_eigenvalues(shown, panels[0], title=title)
-    if points:
-        figures.plot_errors([point.as_row() for point in points], panels[1], by=("form",))
-    return str(figures.save(drawing, target))
+        figures.plot_spectrum(prediction.limit, exact, axes, title=title)
+        return
+    lines = {"exact kernel": exact, "refined equivalent": prediction.equivalent}
+    shown = {name: values for name, values in lines.items() if values is not None}
+    figures.plot_eigenvalues(shown, axes, title=title)
 
 
-def _print(prediction: Prediction, exact: Array | None, points: list[ErrorPoint], source: str) -> None:
+def _print(prediction: Prediction, exact: Array | None, source: str) -> None:
     distance = None if exact is None else prediction.distance_to(exact)
     if prediction.limit is not None:
         say(prediction.limit.describe())
@@ -131,10 +112,6 @@ def _print(prediction: Prediction, exact: Array | None, points: list[ErrorPoint]
         if distance is not None:
             say(f"Largest eigenvalues of the exact kernel: {_largest(exact)}")
             say(f"Largest difference at the same rank: {distance:.2g} of the largest eigenvalue")
-    for point in points:
-        say(
-            f"Relative error of the {point.form} equivalent at n = {point.n}, p = {point.p}: {point.relative:.3g}"
-        )
 
 
 def _largest(values: Any) -> str:

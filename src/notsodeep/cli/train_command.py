@@ -120,11 +120,11 @@ def train(
     else:
         _print(result, seeds)
     # What limits the meaning of the table.
-    if result.design.held_out is not None:
+    if result.design.fitted_to:
         from notsodeep.designs import INJECTED_IN_WORDS
 
         say(
-            f"Note: the twin is an injected network. {INJECTED_IN_WORDS} It was fitted; {result.design.held_out}.",
+            f"Note: the twin is an injected network, fitted to {result.design.fitted_to} samples. {INJECTED_IN_WORDS}",
             errors,
         )
     elif not result.design.exact:

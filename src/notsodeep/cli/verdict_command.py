@@ -11,7 +11,6 @@ import typer
 
 from notsodeep.cli import options
 from notsodeep.cli.common import app, data_record, print_json, say, say_notes
-from notsodeep.cli.next_step import command_after_verdict
 from notsodeep.errors import InputError
 from notsodeep.validation import one_of
 
@@ -35,10 +34,7 @@ def verdict(
     ] = None,
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
-    kind: Annotated[
-        str,
-        typer.Option("--model", metavar="KIND", help="rows, or conv: a convolutional DEQ on images."),
-    ] = "rows",
+    kind: options.ModelKind = "rows",
     readout: options.Readout = None,
     filter_size: options.FilterSize = None,
     kernel: Annotated[
@@ -85,10 +81,15 @@ def verdict(
 
     Exit code 0: yes; 3: no, keep the DEQ; 4: unsure.
     """
+    from notsodeep.cli.scenario import command_after_verdict
     from notsodeep.verdicts import verdict as judge
 
     conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
-    geometry = {"--model": "conv" if conv else None, "--readout": readout, "--filter-size": filter_size}
+    geometry: dict[str, Any] = {
+        "--model": "conv" if conv else None,
+        "--readout": readout,
+        "--filter-size": filter_size,
+    }
     own = {"--kernel": kernel, "--max-steps": max_steps, "--compared": compared}
     if weights is not None:
         if conv or any(value is not None for value in own.values()):
@@ -111,15 +112,17 @@ def verdict(
     solved, trained = found.curve is not None, weights is not None
     name = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
     if trained:
-        more = {"--target-agreement": f"{target_agreement:g}"}
+        more: dict[str, Any] = {"--target-agreement": f"{target_agreement:g}"}
         words = [name, str(weights), *_data_words(data, scale="none"), "--activation", activation]
     else:
         # Without a solution half of the feedback is tried.
         variance = sigma_a2 if solved else 0.5 * sigma_a2
         words = [name, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
-        more = _options_of(name, geometry, own)
-        if name == "verdict" and solved:
-            more["--labels"] = "y.npy"
+        more = geometry
+        if name == "train":
+            more["--train"] = "all" if kernel == "ntk" else "readout"
+        elif name == "verdict":
+            more |= own | {"--labels": "y.npy" if solved else None}
     words += [str(word) for option, value in more.items() if value is not None for word in (option, value)]
     command = shlex.join(["notsodeep", *words])
     if as_json:
@@ -129,15 +132,6 @@ def verdict(
         say(f"{found.explain()}\nNext step: {command}")
     if found.answer != "replace":
         raise typer.Exit(_EXIT[found.answer])
-
-
-def _options_of(name: str, geometry: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """The options of the verdict that the next command takes as well."""
-    if name == "verdict":
-        return geometry | own
-    if name == "train":
-        return geometry | {"--train": "all" if own["--kernel"] == "ntk" else "readout"}
-    return geometry if name == "kernel" else {}
 
 
 def _data_words(data: Data, scale: str = "auto") -> list[str]:

@@ -67,10 +67,6 @@ class PaperNetwork:
         """W, U and a."""
         return self.recurrent, self.inputs, self.readout
 
-    def copy(self) -> PaperNetwork:
-        """The same network with weights of its own."""
-        return PaperNetwork(*(tensor.clone() for tensor in self.weights))
-
     def features(self, X: Tensor, solver: SolverOptions = PRECISE) -> Tensor:
         """Z (n, m).
 
@@ -113,11 +109,6 @@ class TangentSpectrum:
     least: float
     largest: float
     features: float
-
-    @property
-    def gain_over_bound(self) -> float:
-        """λ_min(H)/λ_τ ≥ 1: the factor by which the loss must fall faster than the paper's bound says."""
-        return self.least / self.features if self.features > 0 else np.inf
 
     @property
     def step(self) -> float:

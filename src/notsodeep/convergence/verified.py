@@ -8,11 +8,9 @@ a least eigenvalue, moved a little to the safe side, is therefore turned into a 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import linalg
-from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.linalg.block_lanczos import extreme_eigenvalues
@@ -63,7 +61,8 @@ def spectral_norm(A: Array) -> Enclosure:
     """||A||₂: from below by a Rayleigh quotient, from above by a Cholesky factorisation of t² I - AᵀA."""
     long, short = max(A.shape), min(A.shape)
     gram = A.T @ A if A.shape[1] == short else A @ A.T
-    square = float(linalg.eigvalsh(gram)[-1]) if len(gram) <= _DENSE else _lanczos(gram)
+    values = linalg.eigvalsh(gram) if len(gram) <= _DENSE else extreme_eigenvalues(gram, 1, "LA", 1e-6)
+    square = float(values[-1])
     if square == 0.0:
         return Enclosure(0.0, 0.0, frobenius_norm(A).upper)
     product_error = gamma(long) * frobenius_norm(A).upper ** 2
@@ -93,19 +92,6 @@ def least_gram_eigenvalue(Z: Array) -> Enclosure:
             return Enclosure(shift - slack, estimate, estimate + margin + slack)
     slack = product_error + 256.0 * reach
     return Enclosure(estimate - slack, estimate, estimate + slack)
-
-
-def norm_estimate(A: Array) -> float:
-    """||A||₂ to about six figures by Lanczos iterations, where no proof depends on it."""
-    if min(A.shape) <= _DENSE:
-        return float(np.linalg.norm(A, 2))
-    k = A.shape[1]
-    square = LinearOperator((k, k), matvec=lambda v: A.T @ (A @ v), dtype=A.dtype)
-    return float(np.sqrt(_lanczos(square)))
-
-
-def _lanczos(operator: Any) -> float:
-    return float(extreme_eigenvalues(operator, 1, "LA", 1e-6)[0])
 
 
 def _factorises(matrix: Array, shift: float, sign: float = 1.0) -> bool:

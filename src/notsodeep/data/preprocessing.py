@@ -183,24 +183,17 @@ class Preprocessing:
         return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {seen.summary})."
 
     @classmethod
-    def fit(cls, X_train: ArrayLike, *, centre: bool = True) -> Preprocessing:
-        """Learn a shift and one scale from the training samples, so that the mean of ||x||² is 1 and τ0 ≈ 1.
-
-        Args:
-            X_train: the training samples, in rows.
-            centre: subtract the training mean. The equivalents of docs/theory.md (4.7) expect it.
-        """
+    def fit(cls, X_train: ArrayLike) -> Preprocessing:
+        """Learn the mean and one scale from training samples in rows, so that the mean of ||x||² is 1 and τ0 ≈ 1."""
         samples = as_rows(X_train)
         mean = samples.mean(axis=0)
-        shift = mean if centre else np.zeros_like(mean)
-        samples = samples - shift
-        typical = root_mean_square_norm(samples, mean=mean)
+        typical = root_mean_square_norm(samples - mean, mean=mean)
         if typical == 0.0:
             raise InputError(
                 "The training samples are all equal (or all zero) and cannot be scaled. "
                 "Check the features, and give more than one sample."
             )
-        return cls(frozen(shift), 1.0 / typical)
+        return cls(frozen(mean), 1.0 / typical)
 
     def apply(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
         """Shift and scale samples in rows; float32 stays float32, everything else becomes float64."""

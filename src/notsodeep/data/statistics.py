@@ -1,7 +1,6 @@
 """The statistics of a mixture that its kernels depend on: τ0, t, T and ψ of docs/theory.md (4.2)–(4.4).
 
-Exact from a `GaussianMixture` (`MixtureStatistics.of`), or estimated from labelled samples alone, at once (`.estimate`)
-or chunk by chunk (`.of_chunks`).
+Exact from a `GaussianMixture` (`MixtureStatistics.of`), or estimated from labelled samples alone (`.estimate`).
 
 In the units of the data, Σ_a = C_a/p is the covariance of x in class a, so that τ0² = Σ (n_a/n) tr Σ_a,
 t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
@@ -9,14 +8,13 @@ t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from notsodeep.data.class_moments import ClassMoments, covariance_product, covariance_square
 from notsodeep.data.mixtures import GaussianMixture
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
@@ -89,7 +87,7 @@ class ClassStatistics(Shown):
         return np.asarray(self.sizes / self.n)
 
     def _psi(self, samples: Array, codes: IntArray) -> Array:
-        """ψ_i = ||x_i - E x_i||² - E||x_i - E x_i||² (4.4) of the samples themselves, all of them or a chunk.
+        """ψ_i = ||x_i - E x_i||² - E||x_i - E x_i||² (4.4) of the samples themselves.
 
         Estimated statistics put the mean and the trace of the OTHER samples of the class in place of the
         expectations: ||x_i - x̄_{-i}||² - (1 + 1/(n_a-1)) tr Σ̂_{-i}. Given x_i, its mean is ψ_i exactly.
@@ -153,38 +151,6 @@ class MixtureStatistics(ClassStatistics):
         moments = [ClassMoments.of(samples[codes == a]) for a in range(len(classes))]
         known = _estimated(moments, classes)
         return known._with_rows(codes, known._psi(samples, codes))
-
-    @classmethod
-    def of_chunks(
-        cls, chunks: Callable[[], Iterable[tuple[ArrayLike, ArrayLike]]], p: int, classes: ArrayLike
-    ) -> MixtureStatistics:
-        """Estimate the statistics of data that are read in chunks; up to rounding, those of all data at once.
-
-        Keeps at most a p × p matrix per class. ψ_i needs the class means of all data, hence a second pass, of O(np)
-        operations.
-
-        Args:
-            chunks: called twice; each call iterates over the samples and labels of all chunks.
-            p: the dimension of the data.
-            classes: every label that occurs in the data.
-        """
-        names = np.unique(as_labels(classes, None, "classes"))
-        if names.size == 0:
-            raise InputError("classes is empty: list every label that occurs in the data.")
-        moments: dict[int, ClassMoments] = {}
-        labels: list[IntArray] = []
-        for X, y in chunks():
-            samples = as_rows(X, columns=p)
-            codes = label_codes(y, names, len(samples))
-            labels.append(codes)
-            for a in np.unique(codes).tolist():
-                found = ClassMoments.of(samples[codes == a])
-                moments[a] = moments[a].merge(found) if a in moments else found
-        every = np.concatenate(labels) if labels else np.zeros(0, dtype=np.intp)
-        _refuse_small_classes(np.bincount(every, minlength=len(names)), names)
-        known = _estimated([moments[a] for a in range(len(names))], names)
-        psi = [known._psi(as_rows(X), codes) for (X, _), codes in zip(chunks(), labels, strict=True)]
-        return known._with_rows(every, np.concatenate(psi))
 
     @property
     def one_hot(self) -> Array:
@@ -275,3 +241,75 @@ def _refuse_constant_classes(totals: Array, moments: Sequence[ClassMoments], cla
             f"All samples of class {classes[constant][0]!r} are equal: no variance, hence no statistics. "
             "Check the features, or drop the class."
         )
+
+
+# --- moments of one class ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ClassMoments:
+    """Central moments of one class, with deviations d = x_i - x̄.
+
+    The scatter matrix W = Σ d dᵀ is kept as R with Rᵀ R = W: the deviations themselves for few samples, else the p × p
+    triangle of their QR decomposition. Neither few samples in many dimensions nor many samples in few take much memory.
+    """
+
+    count: int
+    mean: Array
+    root: Array  # R, at most p rows
+    quartic: float  # Σ ||d||⁴
+
+    @classmethod
+    def of(cls, X: Array) -> ClassMoments:
+        """Compute the moments of the samples in the rows of X."""
+        mean = X.mean(axis=0)
+        deviations = X - mean
+        squares = squared_norms(deviations)
+        return cls(len(X), mean, _compressed(deviations), float(squares @ squares))
+
+    @property
+    def total(self) -> float:
+        """The trace tr W = Σ ||d||²."""
+        return float(np.vdot(self.root, self.root))
+
+    def overlap(self, other: ClassMoments) -> float:
+        """The trace tr(W_a W_b) = ||R_a R_bᵀ||_F² of the product of two scatter matrices."""
+        return float(np.sum((self.root @ other.root.T) ** 2))
+
+
+def _compressed(rows: Array) -> Array:
+    """At most p rows with the same Rᵀ R: the rows themselves, or the triangle of their QR decomposition."""
+    return rows if rows.shape[0] <= rows.shape[1] else np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def covariance_product(left: ClassMoments, right: ClassMoments) -> float:
+    """Estimate tr(Σ_a Σ_b) of two different classes without bias.
+
+    The sample covariances W_a/(n_a-1) and W_b/(n_b-1) are unbiased and independent, so the expectation of the
+    trace of their product is the trace of the product of their expectations: the plug-in needs no correction.
+    """
+    return left.overlap(right) / ((left.count - 1) * (right.count - 1))
+
+
+def covariance_square(moments: ClassMoments) -> float:
+    """Estimate tr(Σ²) of one class without bias, whatever the distribution, from n ≥ 4 samples.
+
+    For four different samples, E[((x_i - x_j)·(x_k - x_l))²]/4 = tr(2Σ 2Σ)/4 = tr(Σ²), as the two differences
+    are independent with covariance 2Σ. Average this kernel over all quadruples of different indices. It
+    does not see a common shift, so put k_ij = (x_i - x̄)·(x_j - x̄), whose rows sum to zero, and expand the
+    square: four terms like k_ik², eight like -k_ik k_il, four like k_ik k_jl, hence
+
+        U = P2/(n)_2 - 2 P3/(n)_3 + P4/(n)_4,        (n)_r = n(n-1)…(n-r+1),
+
+    P the sums over different indices. With A = Σ_ij k_ij² = tr(W²), B = Σ_i k_ii = tr W, D = Σ_i k_ii²:
+    P2 = A - D; P3 = Σ_i[(Σ_{k≠i} k_ik)² - Σ_{k≠i} k_ik²] = D - (A - D) = 2D - A; and from
+    (Σ_{i≠k} k_ik)² = B² = P4 + 4 P3 + 2 P2, P4 = B² + 2A - 6D. Collected:
+
+        U = [(n-1)(n-2) A + B² - n(n-1) D] / (n(n-1)(n-2)(n-3)).
+
+    The plug-in A/(n-1)² keeps the terms i = k and i = l, and is too large by about (tr Σ)²/n. The same U is
+    known in the literature on tests of high-dimensional covariances (Himeno and Yamada 2014).
+    """
+    n, total = moments.count, moments.total
+    weighted = (n - 1) * (n - 2) * moments.overlap(moments) + total**2 - n * (n - 1) * moments.quartic
+    return weighted / (n * (n - 1) * (n - 2) * (n - 3))

@@ -20,6 +20,7 @@ from notsodeep.files import atomic_write
 from notsodeep.validation import Array, as_rows
 
 EXTENSIONS = (".csv", ".npy", ".npz", ".parquet")
+WRITTEN = (".csv", ".npy", ".npz")
 _NPY = b"\x93NUMPY"
 _LONGEST_CELL = 40  # characters of a cell that a message repeats
 _INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls the index of a table
@@ -86,14 +87,11 @@ def read_table(
     """Read samples and labels from an open file; the extension of `name` gives the format, see `open_table`."""
     check_extension(Path(name))
     extension = PurePath(name).suffix.lower()
-    if extension == ".csv":
-        table = _csv_table(file, name, label_column)
-    elif extension == ".npy":
-        table = _npy_table(file, name, label_column)
-    elif extension == ".parquet":
-        table = _parquet_table(file, name, label_column)
-    else:
+    if extension == ".npz":
         table = _npz_table(file, name, label_column, member)
+    else:
+        read = {".csv": _csv_table, ".npy": _npy_table, ".parquet": _parquet_table}[extension]
+        table = read(file, name, label_column)
     rows, labels, note = table.rows, table.labels, table.note
     if rows.ndim in (3, 4) and 0 not in rows.shape:
         size = " × ".join(map(str, rows.shape[1:]))
@@ -145,29 +143,23 @@ def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDA
 
 
 def write_table(path: Path, matrix: Array) -> None:
-    """Write a matrix in the format of the extension: .csv, .npy, .npz (as the array K) or .parquet."""
-    check_extension(path)
+    """Write a matrix in the format of the extension: .csv, .npy or .npz (as the array K)."""
+    check_extension(path, WRITTEN)
     with atomic_write(path) as temporary:
         if path.suffix.lower() == ".csv":
             np.savetxt(temporary, matrix, delimiter=",", fmt="%.17g")
         elif path.suffix.lower() == ".npy":
             np.save(temporary, matrix, allow_pickle=False)
-        elif path.suffix.lower() == ".parquet":
-            arrow = _arrow()
-            columns = {str(number): column for number, column in enumerate(matrix.T)}
-            arrow.parquet.write_table(arrow.table(columns), temporary)
         else:
             np.savez(temporary, K=matrix)
 
 
-def check_extension(path: Path) -> None:
+def check_extension(path: Path, known: tuple[str, ...] = EXTENSIONS) -> None:
     """Refuse a file name whose extension is not one of the known formats."""
-    if path.suffix.lower() not in EXTENSIONS:
+    if path.suffix.lower() not in known:
         raise InputError(
-            f"Unsupported extension {path.suffix or '(none)'} of {path}; expected one of {', '.join(EXTENSIONS)}."
+            f"Unsupported extension {path.suffix or '(none)'} of {path}; expected one of {', '.join(known)}."
         )
-    if path.suffix.lower() == ".parquet":
-        _arrow()
 
 
 # --- NPY and NPZ ----------------------------------------------------------------------------------------------------
@@ -300,7 +292,7 @@ def _csv_table(file: BinaryIO, name: str, label_column: str | None) -> TableData
 
 
 def _csv_labels(file: BinaryIO, name: str, total: int) -> tuple[NDArray[Any], str]:
-    """Read the labels of a CSV file with one column; the number of rows decides whether line 1 is a header."""
+    """Read the labels of a CSV file with one column; line 1 is a header if there is one line more than rows."""
     lines = [cells for _, cells in _lines(file, name, keep_blank=True)]
     if max(map(len, lines)) > 1:
         raise InputError(
@@ -308,14 +300,9 @@ def _csv_labels(file: BinaryIO, name: str, total: int) -> tuple[NDArray[Any], st
         )
     words = ["".join(cells).strip() for cells in lines]
     first, others = words[0], words[1:]
-    is_name = not is_number(first) and first not in (*others, "")
-    if len(words) == total + 1 and (is_name or first == "0"):
+    is_name = first == "0" or not (is_number(first) or first in (*others, ""))
+    if len(words) == total + 1 and is_name:
         return np.array(others), f"The first line of {name}, {first[:_LONGEST_CELL]!r}, was read as a header."
-    if len(words) == total and is_name and (len(set(others)) < len(others) or all(map(is_number, others))):
-        raise InputError(
-            f"The file {name} starts with {first[:_LONGEST_CELL]!r}, which looks like a header, followed by "
-            f"{len(others)} labels for {total} rows; one for each row is needed. If it is a label, add a header."
-        )
     return np.array(words), ""
 
 
@@ -350,22 +337,18 @@ def _lines(file: BinaryIO, name: str, keep_blank: bool = False) -> list[tuple[in
     return table
 
 
-def _header(row: list[str], others: list[list[str]]) -> list[str]:
+def _header(first: list[str], others: list[list[str]]) -> list[str]:
     """Return the names of the columns, empty if there are none: a row without numbers, or the 0, 1, 2, … of pandas.
 
-    Such numbers could be a sample. They are names if a word that is not a label is beside them, if there are more than
-    two of them, or if other rows have numbers that are not whole.
+    Fewer than three such numbers could be a sample; they are names only beside a word that is not a label.
     """
-    first = [cell.strip() for cell in row]
-    numbers = [cell for cell in first if is_number(cell)]
-    if not numbers:
-        return first
-    words = set(first) - set(numbers)
-    cells = {cell.strip() for line in others for cell in line}
-    whole = all(cell.isdigit() for cell in cells)
+    names = [cell.strip() for cell in first]
+    numbers = [cell for cell in names if is_number(cell)]
+    words = set(names) - set(numbers)
+    is_label = any(cell.strip() in words for line in others for cell in line)
     counted = numbers == [str(count) for count in range(len(numbers))]
-    clear = bool(words) or len(numbers) > 2 or (len(numbers) == 2 and not whole)
-    return first if others and counted and clear and not words & cells else []
+    clear = len(numbers) > 2 or bool(words)
+    return names if not numbers or (others and counted and clear and not is_label) else []
 
 
 def _has_index(header: list[str], column: list[str]) -> bool:

@@ -8,7 +8,6 @@ Where a family cannot match, `exact` is false and `explain` says why and what to
 
 from notsodeep.designs.designer import FAMILIES, design
 from notsodeep.designs.distances import TwinDistances, twin_distances
-from notsodeep.designs.evidence import HeldOut
 from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily
 from notsodeep.designs.injected import InjectedFamily
 from notsodeep.designs.result import FORMAT, INJECTED_IN_WORDS, KERNELS, Design
@@ -21,7 +20,6 @@ __all__ = [
     "Design",
     "DesignTask",
     "FamilySolution",
-    "HeldOut",
     "InjectedFamily",
     "NetworkFamily",
     "TwinDistances",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
-from notsodeep.designs.evidence import HeldOut, split_samples
-from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred, plain_layers
+from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred
 from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
 from notsodeep.designs.layered import (
     CubicLayers,
@@ -21,6 +21,7 @@ from notsodeep.designs.layered import (
     QuadraticLayers,
 )
 from notsodeep.designs.matching_equations import EXACT, LayerKind
+from notsodeep.designs.pair_kernels import spread
 from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
@@ -66,7 +67,6 @@ def design(
     layers: int | None = None,
     X: ArrayLike | None = None,
     samples: int | None = None,
-    evidence: bool = True,
     progress: bool | Report = False,
 ) -> Design:
     """Design the explicit network with the kernel of a model: its scalars, docs/theory.md (7.1), (7.2), or (7.11).
@@ -82,10 +82,9 @@ def design(
             input again; or your own `NetworkFamily`. A ConvDEQ has "injected", which "auto" takes.
         layers: number of hidden layers, for named families that come with several.
         X: rows or images on whose exact kernels an injected network is fitted; the other families take τ0 from them.
-        samples: number of samples of X to fit to; equally many others are held out. By default 150 rows or 20 images.
-        evidence: measure the kernel errors of an injected network on the held-out samples; this takes as long as the
-            fit.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        samples: number of samples of X to fit to, evenly spread over them; by default 150 rows or 20 images. How close
+            the network is on others: `twin_distances`.
+        progress: True for a bar on stderr.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.
@@ -121,10 +120,24 @@ def design(
         if X is None:
             return made
         usual = _IMAGES if isinstance(model, ConvDEQ) else _ROWS
-        some, others = split_samples(model.check_samples(X), usual if samples is None else samples)
+        some = _spread_samples(model.check_samples(X), usual if samples is None else samples)
         if family == "auto":
-            solution, made = _injected_if_closer(task, solution, made, others)
-        return _fitted(task, solution, made, some, others, evidence=evidence)
+            solution, made = _injected_if_closer(task, solution, made, some)
+        better = solution.fitted_to(task, some)
+        if better is None:
+            return made
+        return replace(_matched_to_kernels(task, better, made.tried), fitted_to=len(some))
+
+
+def _spread_samples(samples: Array, count: int) -> Array:
+    """Choose samples to fit to, evenly over all of them, so that sorted classes are all represented."""
+    if not isinstance(count, Integral) or count < 1:
+        raise InputError(f"samples is the number of samples to fit to, 1 or more; got {count!r}.")
+    if len(samples) < 4:
+        raise InputError(f"Fitting to data needs at least 4 samples, got {len(samples)}.")
+    if not samples.any():
+        raise InputError("Fitting to data needs samples that are not all zero.")
+    return samples[spread(len(samples), int(count))]
 
 
 def _norm(model: Model, tau0: Any) -> float:
@@ -280,25 +293,3 @@ def _price(layers: int) -> str:
     if layers < 1:
         return f"for {'as many' if layers == 0 else 'fewer'} products a row"
     return f"for {layers} more product{'s' if layers > 1 else ''} of width × width a row"
-
-
-def _fitted(
-    task: DesignTask, solution: FamilySolution, made: Design, some: Array, others: Array, *, evidence: bool
-) -> Design:
-    """The design fitted to some samples, with its errors on others."""
-    model = task.model
-    better = solution.fitted_to(task, some)
-    if better is None:
-        return made
-    if not isinstance(model, DEQ | ConvDEQ):
-        raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
-    fitted = _matched_to_kernels(task, better, made.tried)
-    if not evidence:
-        return replace(fitted, fitted_to=len(some))
-    networks = {
-        "fitted": better.network,
-        "unfitted": solution.network,
-        "cut": model.unrolled(len(solution.network.layers)),
-        "plain": plain_layers(model, 1, task.tau0),
-    }
-    return replace(fitted, held_out=HeldOut.on(others, model, kernels_of(task.kernel), networks))

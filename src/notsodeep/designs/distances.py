@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.designs.families import plain_layers
@@ -15,7 +14,6 @@ from notsodeep.equivalents.error import KernelDistance, kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ
-from notsodeep.models.protocol import Model
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array
 
@@ -33,6 +31,7 @@ class TwinDistances:
         kernel: which kernel, "ck", "ntk" or "ntk_paper".
         samples: number of samples.
         twin: kernel error of the designed network.
+        cut: kernel error of the model cut after as many steps as the design has layers.
         plain: kernel errors of the model's own activation in plain layers, by their number: one layer, and the number
             of layers of the design.
         agree: whether the numbers that decide the kernel in high dimension agree (`Design.exact`); None for a design
@@ -42,6 +41,7 @@ class TwinDistances:
     kernel: str
     samples: int
     twin: KernelDistance
+    cut: KernelDistance
     plain: Mapping[int, KernelDistance]
     agree: bool | None
 
@@ -78,20 +78,13 @@ class TwinDistances:
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers, for JSON."""
-        networks = {"twin": self.twin} | {f"plain_{depth}": error for depth, error in self.plain.items()}
-        return {
-            "kernel": self.kernel,
-            "samples": self.samples,
-            "agree": self.agree,
-            "distances": {
-                name: {
-                    "relative": one.relative,
-                    "relative_up_to_factor": one.up_to_factor,
-                    "factor": one.factor,
-                }
-                for name, one in networks.items()
-            },
+        networks = {"twin": self.twin, "cut": self.cut}
+        networks |= {f"plain_{depth}": error for depth, error in self.plain.items()}
+        distances = {
+            name: {"relative": one.relative, "relative_up_to_factor": one.up_to_factor, "factor": one.factor}
+            for name, one in networks.items()
         }
+        return {"kernel": self.kernel, "samples": self.samples, "agree": self.agree, "distances": distances}
 
 
 def twin_distances(
@@ -107,33 +100,27 @@ def twin_distances(
 
     Args:
         made: the design.
-        X: samples, rows or images, scaled as the network will see them.
+        X: samples, rows or images, scaled as the network will see them, that the design was not fitted to.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
         depths: numbers of plain layers to compare with; if None, one and the number of layers of the design.
         exact: computes kernels; for callers that keep them.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
     """
-    model = made.model
+    model, layers = made.model, len(made.network.layers)
     if not isinstance(model, DEQ | ConvDEQ):
         raise InputError(f"Distances are measured between a design and its DEQ; this one has {model!r}.")
     rows = model.check_samples(X)
     which = kernel or ("ntk" if made.kernel == "both" else made.kernel)
-    compared = sorted({1, len(made.network.layers)} if depths is None else set(depths))
-    with reported(progress, "kernels") as report:
-
-        def matrix(network: Model, done: int, name: str) -> Array:
-            report(done, len(compared) + 2, lambda: name)
-            if exact is not None:
-                return np.asarray(exact(network, rows, which))
-            return np.asarray(exact_kernel(network, rows, kernel=which))
-
-        target = matrix(model, 0, "of the model")
-        twin, plain = kernel_distance(target, matrix(made.network, 1, "of the design")), {}
-        for number, depth in enumerate(compared, 2):
-            network = plain_layers(model, depth, made.tau0)
-            plain[depth] = kernel_distance(target, matrix(network, number, "of plain layers"))
+    compared = sorted({1, layers} if depths is None else set(depths))
+    networks = [made.network, model.unrolled(layers)]
+    networks += [plain_layers(model, depth, made.tau0) for depth in compared]
+    with reported(progress, "kernels"):
+        compute = exact or (lambda network, samples, name: exact_kernel(network, samples, kernel=name))
+        target = compute(model, rows, which)
+        twin, cut, *plain = (kernel_distance(target, compute(one, rows, which)) for one in networks)
     by_kernels = made.target is None or made.misfit is not None
-    return TwinDistances(which, len(rows), twin, plain, None if by_kernels else made.exact)
+    agree = None if by_kernels else made.exact
+    return TwinDistances(which, len(rows), twin, cut, dict(zip(compared, plain, strict=True)), agree)
 
 
 __all__ = ["ExactKernel", "TwinDistances", "twin_distances"]

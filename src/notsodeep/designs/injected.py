@@ -16,7 +16,7 @@ import numpy as np
 from scipy import optimize
 
 from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred
-from notsodeep.designs.pair_kernels import Numbers, PairKernels, Pairs, chosen_pairs
+from notsodeep.designs.pair_kernels import PairKernels, Pairs, chosen_pairs, numbers_of
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
@@ -154,7 +154,7 @@ class InjectedFit:
 
     def _values(self, logs: Array) -> list[Array]:
         """The kernels of the target, of the network with these logarithms."""
-        return self.kernels.named(self.target.kernels, Numbers.of(logs))
+        return self.kernels.named(self.target.kernels, logs)
 
     def _rescaled(self, logs: Array) -> Array:
         """With the output scale of least squares: one linear unknown."""
@@ -172,12 +172,12 @@ def cut_start(model: DEQ | ConvDEQ, layers: int) -> Array:
 
 def network_at(model: DEQ | ConvDEQ, logs: Array, centre: float | None) -> Explicit | ConvExplicit:
     """The network with these logarithms of its numbers, its layers centred at `centre`."""
-    numbers = Numbers.of(logs)
-    layers = [model.activation] * len(numbers.weights)
-    plain = model.network(layers, weights=numbers.weights.tolist(), inject=numbers.inject.tolist())
+    output, weights, inject = numbers_of(logs)
+    layers = [model.activation] * len(weights)
+    plain = model.network(layers, weights=weights.tolist(), inject=inject.tolist())
     shifted = plain if centre is None else plain.centred(centre)
     *hidden, last = shifted.layers
-    return shifted.with_layers([*hidden, last.scaled(math.sqrt(numbers.output))])
+    return shifted.with_layers([*hidden, last.scaled(math.sqrt(output))])
 
 
 # --- the family -------------------------------------------------------------------------------------------------------

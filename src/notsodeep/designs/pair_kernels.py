@@ -228,24 +228,10 @@ def _series_at_pairs(series, scale, first, second, c):  # type: ignore[no-untype
     return value, slope
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """The numbers of an injected network, whose logarithms are fitted.
-
-    Attributes:
-        output: the scale g of the output, as a variance.
-        weights, inject: w_l and c_l.
-    """
-
-    output: float
-    weights: Array
-    inject: Array
-
-    @classmethod
-    def of(cls, logs: Array) -> Numbers:
-        """The 2L numbers with these logarithms."""
-        numbers, layers = np.exp(logs), len(logs) // 2
-        return cls(float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 :])
+def numbers_of(logs: Array) -> tuple[float, Array, Array]:
+    """Output variance g, weights w_l and injections c_l of an injected network, from the logarithms of all numbers."""
+    numbers, layers = np.exp(logs), len(logs) // 2
+    return float(numbers[0]), numbers[1 : layers + 1], numbers[layers + 1 :]
 
 
 class PairKernels:
@@ -284,10 +270,11 @@ class PairKernels:
             tangent, diagonal = features + slopes * tangent, energy + steepness * diagonal
         return self.pairs.read(features, energy[:-1]), self.pairs.read(tangent, diagonal[:-1])
 
-    def named(self, names: Sequence[str], numbers: Numbers) -> list[Array]:
-        """The kernels with these names of the network with these numbers."""
-        both = self.kernels(numbers.weights, numbers.inject)
-        return [numbers.output * both[0 if name == "ck" else 1] for name in names]
+    def named(self, names: Sequence[str], logs: Array) -> list[Array]:
+        """The kernels with these names of the network with these logarithms of its numbers."""
+        output, weights, inject = numbers_of(logs)
+        both = self.kernels(weights, inject)
+        return [output * both[0 if name == "ck" else 1] for name in names]
 
     def _enter(self, signal: Array, inputs: Array, weight: float, again: float, number: int) -> Array:
         """What enters a layer, Λ_l or Π_l: the layer before and the input again. Inputs come mixed."""

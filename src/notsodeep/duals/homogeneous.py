@@ -6,10 +6,10 @@ import numpy as np
 from numba import njit
 
 from notsodeep.duals.strips import OPTIONS, WIDTH, arccos_over_root, correlations, lag
-from notsodeep.gaussian.shapes import Pieces
+from notsodeep.gaussian.piecewise import PiecewiseLinear
 
 
-def slopes_of(pieces: Pieces) -> tuple[float, float]:
+def slopes_of(pieces: PiecewiseLinear) -> tuple[float, float]:
     """The factors of the linear and of the bent part of F: φ = m x + e |x| has m² and 2e²/π."""
     low, high = pieces.slopes[0], pieces.slopes[-1]
     return ((high + low) / 2.0) ** 2, ((high - low) / 2.0) ** 2 * 2.0 / np.pi

@@ -17,7 +17,8 @@ from scipy import special
 from notsodeep.duals.sides import Side
 from notsodeep.duals.strips import OPTIONS
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.shapes import Pieces, segment_moments
+from notsodeep.gaussian.piecewise import PiecewiseLinear
+from notsodeep.gaussian.shapes import segment_moments
 from notsodeep.validation import Array
 
 
@@ -123,14 +124,14 @@ class NearPairs:
             self.keep_parallel(parity == -1)
 
 
-def _homogeneous_slope(shape: Pieces, sign: Array, angle: Array) -> Array:
+def _homogeneous_slope(shape: PiecewiseLinear, sign: Array, angle: Array) -> Array:
     """(3.20) with arcsin ρ = ±(π/2 - angle)."""
     mean, half = (shape.slopes[-1] + shape.slopes[0]) / 2.0, (shape.slopes[-1] - shape.slopes[0]) / 2.0
     return np.asarray(mean**2 + sign * half**2 * (1.0 - 2.0 * angle / np.pi))
 
 
 def _expanded(
-    shape: Pieces, s1: Array, s2: Array, source: Array, feedback: float
+    shape: PiecewiseLinear, s1: Array, s2: Array, source: Array, feedback: float
 ) -> tuple[Array, Array, Array]:
     """F', E|φ(u) - φ(v)|² and the angle of nearly equal u and v, to first order in e = s1 s2 - Λ.
 
@@ -153,7 +154,7 @@ def _expanded(
     return slope, apart + 2.0 * level * half, angle[:, 0]
 
 
-def _along(shape: Pieces, s1: Array, s2: Array) -> tuple[Array, Array]:
+def _along(shape: PiecewiseLinear, s1: Array, s2: Array) -> tuple[Array, Array]:
     """E[φ'(s1 ξ) φ'(s2 ξ)] and E(φ(s1 ξ) - φ(s2 ξ))²: the same ξ, so piecewise polynomials in it."""
     knots, slopes, intercepts = np.array(shape.knots), np.array(shape.slopes), shape.intercepts
     scales = s1[:, None], s2[:, None]

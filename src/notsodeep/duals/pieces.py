@@ -28,7 +28,7 @@ from notsodeep.duals.strips import (
 )
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_many
-from notsodeep.gaussian.shapes import Pieces
+from notsodeep.gaussian.piecewise import PiecewiseLinear
 from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes
 from notsodeep.validation import Array, IntArray
 
@@ -73,7 +73,7 @@ class StraightPieces:
         inner: some variances of the shape, which span those that will occur.
     """
 
-    def __init__(self, phi: Activation, pieces: Pieces, inner: Array) -> None:
+    def __init__(self, phi: Activation, pieces: PiecewiseLinear, inner: Array) -> None:
         self.phi = phi
         knots, jumps = np.array(pieces.knots), np.asarray(pieces.weights)
         self.sizes = np.unique(np.abs(knots))

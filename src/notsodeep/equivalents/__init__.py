@@ -1,27 +1,17 @@
 """High-dimensional equivalents: scalars, structured operators, spectra (docs/theory.md, sections 4–6, 8)."""
 
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.diagnosis import Diagnosis, diagnose
 from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.error import (
-    KernelDistance,
-    OperatorDistance,
-    distance_to_exact,
-    equivalence_error,
-    kernel_distance,
-)
+from notsodeep.equivalents.error import KernelDistance, distance_to_exact, equivalence_error, kernel_distance
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 
 __all__ = [
     "Coefficients",
-    "Diagnosis",
     "KernelDistance",
     "LimitingSpectrum",
-    "OperatorDistance",
     "StructuredOperator",
     "coefficients",
-    "diagnose",
     "distance_to_exact",
     "equivalence_error",
     "equivalent",

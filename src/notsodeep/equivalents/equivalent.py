@@ -20,8 +20,15 @@ from notsodeep.equivalents.operators import (
     low_rank,
     merged,
 )
-from notsodeep.equivalents.powers import ClassValues, exact_power, mixture_terms, sketched_terms
-from notsodeep.equivalents.separable import Separable, compressed, floored, separable
+from notsodeep.equivalents.separable import (
+    ClassValues,
+    Separable,
+    compressed,
+    floored,
+    mixture_terms,
+    separable,
+    sketched_terms,
+)
 from notsodeep.errors import InputError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.kernel_names import as_kernel
@@ -30,7 +37,7 @@ from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows, one_of, squared_norms
 
 Form = Literal["asymptotic", "refined"]
-Square = Literal["mixture", "sketch", "exact"]
+Square = Literal["mixture", "sketch"]
 FORMS: tuple[str, ...] = get_args(Form)
 SQUARES: tuple[str, ...] = get_args(Square)
 ORDERS = (1, 2, 3)
@@ -65,15 +72,14 @@ def equivalent(
         order: of the refined form, 1 to 3: the highest power of the inner products.
         square: of the refined form, how entrywise powers of the Gram matrix are represented: "mixture" by
             the values (5.6) at which they concentrate, "sketch" by `rank` leading eigenvectors (O(n² p)
-            operations once, O(np) memory), "exact" by an n × n matrix. Real data, whose inner products do not
-            concentrate, want a sketch. Where the power has no weight (the square, for odd φ) there is nothing
-            to represent.
+            operations once, O(np) memory; exact with rank n). Real data, whose inner products do not concentrate,
+            need a sketch. Where the power has no weight (the square, for odd φ) there is nothing to represent.
         rank: of the sketch, the number of eigenvectors kept.
         seed: of the sketch.
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the
             samples, which serves data that are not centred.
         tolerance: relative error allowed in separating the dependence on two samples' norms.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
 
     Returns:
         A `StructuredOperator`: `@`, `.to_dense()`, `.eigvalsh()`, `.solve(b, ridge)`, `.trace()`, …
@@ -89,14 +95,13 @@ def equivalent(
         powers = _powers(model, rows, kernel, order, _correlation(rows, around), tolerance)
         terms = _low_order_terms(rows, powers)
         high = {k: function for k, function in powers.items() if k >= 2}
-        dense = exact_power(rows, high) if high and square == "exact" else None
         if high and square == "mixture":
             terms += mixture_terms(rows, high, ClassValues.of(rows, stats))
         elif high and square == "sketch":
             terms += sketched_terms(rows, high, rank, seed)
         # What the terms put on the diagonal is taken back, so that the diagonal of the sum is exact.
         fewer = [_with_fewer_weights(term, tolerance) for term in merged(tuple(terms))]
-        operator = StructuredOperator(0.0, fewer, dense, size=len(rows))
+        operator = StructuredOperator(0.0, fewer, size=len(rows))
         squares = floored(squared_norms(rows))
         diagonal = at_many(lambda nodes: exact_diagonal(model, nodes, kernel)[:, None], squares)[:, 0]
         return operator.plus_diagonal(diagonal - operator.diagonal())

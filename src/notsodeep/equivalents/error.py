@@ -11,7 +11,6 @@ from scipy.optimize import minimize_scalar
 from scipy.sparse.linalg import aslinearoperator
 
 from notsodeep.data.statistics import MixtureStatistics
-from notsodeep.display import Shown
 from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
@@ -107,26 +106,6 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
     return KernelDistance(plain / whole, least / whole, factor)
 
 
-@dataclass(frozen=True, repr=False)
-class OperatorDistance(Shown):
-    """||K - K̄||₂ by Lanczos iterations; `float()` of it is the relative one.
-
-    Attributes:
-        relative: ||K - K̄||₂ / ||K||₂.
-        absolute: ||K - K̄||₂.
-        kernel_norm: ||K||₂.
-        tolerance: relative accuracy asked of both norms.
-    """
-
-    relative: float
-    absolute: float
-    kernel_norm: float
-    tolerance: float
-
-    def __float__(self) -> float:
-        return self.relative
-
-
 def equivalence_error(
     model: DEQ | Explicit,
     X: ArrayLike,
@@ -137,8 +116,8 @@ def equivalence_error(
     tolerance: float = 1e-3,
     progress: bool | Report = False,
     **options: Any,
-) -> OperatorDistance:
-    """Measure the distance between the exact kernel and its equivalent, docs/theory.md (4.8).
+) -> float:
+    """Measure ||K - K̄||₂/||K||₂ between the exact kernel and its equivalent, docs/theory.md (4.8).
 
     Args:
         model: as in `equivalent`, which explains stats, kernel and form as well.
@@ -147,7 +126,7 @@ def equivalence_error(
         kernel: which kernel.
         form: "asymptotic" or "refined".
         tolerance: relative accuracy of the two norms.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
         **options: of the refined form, as in `equivalent`: order, square, rank, seed and around.
     """
     rows = as_rows(X)
@@ -163,11 +142,11 @@ def distance_to_exact(
     kernel: str = "ck",
     *,
     tolerance: float = 1e-3,
-) -> OperatorDistance:
-    """The distance between the exact kernel on X and any operator that is meant to approximate it."""
+) -> float:
+    """Measure ||K - K̄||₂/||K||₂ between the exact kernel on X and any operator that approximates it."""
     rows = as_rows(X)
     if operator.shape != (len(rows), len(rows)):
         raise InputError(f"The operator has shape {operator.shape}, the kernel of X {(len(rows),) * 2}.")
     exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
     whole, apart = (operator_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
-    return OperatorDistance(apart / whole, apart, whole, tolerance)
+    return apart / whole

@@ -1,9 +1,8 @@
 """Symmetric matrices that are a diagonal plus few columns: n × n in their answers, O(np) in their memory.
 
-    A = diag(d) + Σ_r c_r D_r X Xᵀ D_r + U C Uᵀ + M
+    A = diag(d) + Σ_r c_r D_r X Xᵀ D_r + U C Uᵀ
 
-with D_r diagonal, U thin, and M a dense symmetric part that only exact entrywise powers need. Such an
-operator multiplies, solves, and has a trace.
+with D_r diagonal and U thin. Such an operator multiplies, solves, and has a trace.
 
 Everything exact goes through one fact. Where the diagonal (with the ridge) is positive and all columns
 together, F = [D_r X, U] with core S, are fewer than n, the thin factorisation d^{-1/2} F = Q R gives
@@ -25,10 +24,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import InputError
+from notsodeep.linalg.block_lanczos import SymmetricOperator
 from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
-from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.validation import Array, as_real, as_right_sides, squared_norms
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
@@ -37,8 +36,6 @@ DENSE_LIMIT = 5000
 _RECURSION, _ITERATIONS = 1e-12, 2000
 # Beyond that size, more columns than this cost more to factorise than an iteration takes.
 COLUMN_LIMIT = 1500
-# So many columns cost, for each right side, what the iteration does: about a hundred products.
-_COLUMNS_PER_SIDE = 200
 
 
 # --- parts: Gram terms Σ c_r D_r X Xᵀ D_r and low-rank terms U C Uᵀ --------------------------------------------------
@@ -158,27 +155,18 @@ def check_term(term: Term, n: int) -> None:
 
 
 class StructuredOperator(SymmetricOperator):
-    """A symmetric n × n matrix diag(d) + Gram terms + low-rank terms + an optional dense part.
+    """A symmetric n × n matrix diag(d) + Gram terms + low-rank terms.
 
     Args:
         diagonal: d, n numbers; with `size`, one number for all of them.
         terms: `GramTerm`s and `LowRankTerm`s of n rows each.
-        dense: a symmetric n × n array, or None.
         size: n, where the diagonal is one number.
     """
 
-    def __init__(
-        self,
-        diagonal: ArrayLike,
-        terms: Iterable[Term] = (),
-        dense: ArrayLike | None = None,
-        *,
-        size: int | None = None,
-    ) -> None:
+    def __init__(self, diagonal: ArrayLike, terms: Iterable[Term] = (), *, size: int | None = None) -> None:
         self.terms = tuple(terms)
         self.own_diagonal = _as_diagonal(diagonal, size)
         n = len(self.own_diagonal)
-        self.dense = None if dense is None else _as_symmetric(dense, n)
         for term in self.terms:
             check_term(term, n)
         super().__init__(n)
@@ -189,11 +177,11 @@ class StructuredOperator(SymmetricOperator):
         result = self.own_diagonal[:, None] * block
         for term in self.terms:
             result += term.product(block)
-        return result if self.dense is None else result + self.dense @ block
+        return result
 
     def plus_diagonal(self, values: ArrayLike) -> StructuredOperator:
         """The operator with one number, or n of them, added to its diagonal."""
-        return StructuredOperator(self.own_diagonal + np.asarray(values), self.terms, self.dense)
+        return StructuredOperator(self.own_diagonal + np.asarray(values), self.terms)
 
     # --- numbers ------------------------------------------------------------------------------------------
 
@@ -205,15 +193,13 @@ class StructuredOperator(SymmetricOperator):
     @property
     def is_thin(self) -> bool:
         """Whether factorisations work on the columns instead of on n × n."""
-        return self.dense is None and self.columns < self.n
+        return self.columns < self.n
 
     def to_dense(self) -> Array:
         """The matrix itself, n × n."""
         matrix = np.diag(self.own_diagonal)
         for term in self.terms:
             matrix += term.to_dense()
-        if self.dense is not None:
-            matrix += self.dense
         return matrix
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -227,7 +213,7 @@ class StructuredOperator(SymmetricOperator):
         total = self.own_diagonal.copy()
         for term in self.terms:
             total += term.diagonal()
-        return total if self.dense is None else total + np.diagonal(self.dense)
+        return total
 
     def trace(self) -> float:
         """The trace, O(np)."""
@@ -274,24 +260,18 @@ class StructuredOperator(SymmetricOperator):
 
     def _solved(self, block: Array) -> Array:
         thin = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
-        few = max(COLUMN_LIMIT, _COLUMNS_PER_SIDE * block.shape[1])
-        if thin and (self.n <= DENSE_LIMIT or self.columns <= few):
+        if thin and (self.n <= DENSE_LIMIT or self.columns <= COLUMN_LIMIT):
             return self._solved_through_columns(block)
         if self.n <= DENSE_LIMIT:
             return solve_symmetric(self.to_dense(), block)
-        try:
-            return conjugate_gradients(
-                self._matmat,
-                block,
-                DiagonalPreconditioner(self.diagonal()),
-                tolerance=_RECURSION,
-                max_iterations=_ITERATIONS,
-                verified=False,
-            ).x
-        except ConvergenceError:
-            if not thin:
-                raise
-            return self._solved_through_columns(block)
+        return conjugate_gradients(
+            self._matmat,
+            block,
+            DiagonalPreconditioner(self.diagonal()),
+            tolerance=_RECURSION,
+            max_iterations=_ITERATIONS,
+            verified=False,
+        ).x
 
     def _solved_through_columns(self, block: Array) -> Array:
         """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
@@ -322,10 +302,3 @@ def _as_diagonal(values: ArrayLike, size: int | None) -> Array:
     if not np.all(np.isfinite(diagonal)):
         raise InputError("The diagonal has NaN or infinite entries.")
     return diagonal
-
-
-def _as_symmetric(matrix: ArrayLike, n: int) -> Array:
-    dense = np.asarray(as_real(matrix, "The dense part"), dtype=np.float64)
-    if dense.shape != (n, n):
-        raise InputError(f"The dense part has shape {dense.shape}; the operator is {n} × {n}.")
-    return dense

@@ -183,7 +183,7 @@ def limiting_density(
             each sample's own norm, the means and the noise in c_ij² (`groups`). An atom then becomes a
             narrow bulk, also the one at γ² that is the whole limit where XXᵀ does not act (even activations).
         points: points of the grid on each interval of the bulk, besides some where it is not smooth.
-        progress: True for a bar on stderr when it takes longer than two seconds.
+        progress: True for a bar on stderr.
 
     Raises:
         InputError: for a mixture without variance, a class without samples, what `coefficients` refuses.

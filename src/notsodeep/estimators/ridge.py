@@ -7,24 +7,22 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special
 from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.preprocessing import label_binarize
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.estimators.probabilities import probabilities, temperature
 from notsodeep.estimators.scaling import (
     RowScaler,
     checked_rows,
     checked_rows_and_labels,
     checked_rows_and_targets,
-    checked_weights,
 )
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
-from notsodeep.linalg.dense import solve_definite
-from notsodeep.linalg.leave_one_out import leave_one_out_residuals
+from notsodeep.linalg.dense import leave_one_out_residuals, solve_definite
 from notsodeep.models import DEQ, Model, as_model
 from notsodeep.validation import Array, IntArray, as_number, one_of
 
@@ -35,6 +33,8 @@ _BLOCK = 1 << 24
 _SINGULAR = 1e-15
 # Training rows whose leave-one-out scores determine the temperature of the probabilities.
 _CALIBRATION_ROWS = 500
+# Range of log T; outside of it the probabilities of scores near ±1 are 0 and 1, or all equal, to three digits.
+_RANGE = (-4.0, 7.0)
 
 
 @dataclass(eq=False, repr=False)
@@ -54,21 +54,16 @@ class KernelMachine(BaseEstimator):
     model: Model | None = None
     image_shape: tuple[int, ...] | None = None
 
-    def _fit_machine(
-        self, X: Array, targets: Array, sample_weight: ArrayLike | None, held_out: IntArray | None = None
-    ) -> Array:
+    def _fit_machine(self, X: Array, targets: Array, held_out: IntArray | None = None) -> Array:
         """Solve for the dual coefficients, and return the leave-one-out outputs of the rows `held_out`.
 
-        A row of weight w > 1 counts as w equal rows, of which one is left out: B_ii of B = (K + alpha W⁻¹)⁻¹ becomes
-        (w - 1)/alpha + B_ii/w. The intercept is that of the other rows; the scaling is that of all rows.
+        The intercept is that of the other rows; the scaling is that of all rows.
         """
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
-        weights = checked_weights(sample_weight, X)
-        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X, sample_weight=weights)
+        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X)
         self.X_fit_ = self.rows_.transform(X)
-        mean: Any = np.average(targets, axis=0, weights=weights)
-        self.intercept_ = mean if self.fit_intercept else np.zeros(targets.shape[1:])
+        self.intercept_ = targets.mean(axis=0) if self.fit_intercept else np.zeros(targets.shape[1:])
         centred = targets - self.intercept_
         held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
         # Unit vectors as further right sides give columns of the inverse; the factorisation costs more.
@@ -76,19 +71,14 @@ class KernelMachine(BaseEstimator):
         outputs, units = columns.shape[1], np.zeros((len(X), len(held)))
         units[held, np.arange(len(held))] = 1.0
         right = np.concatenate([columns, np.ones((len(X), 1)), units], axis=1)
-        solution = solve_ridge(self._between(self.X_fit_), right, alpha, weights)
+        solution = solve_ridge(self._between(self.X_fit_), right, alpha)
         self.dual_coef_ = solution[:, :outputs].reshape(centred.shape).copy()
-        mass = np.ones((len(held), 1)) if weights is None else weights[held, None]
-        inverse = solution[held, outputs + 1 + np.arange(len(held))][:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            diagonal = np.where(mass > 1.0, (mass - 1.0) / alpha + inverse / mass, inverse)
-        own = np.minimum(mass, 1.0)
         residuals = leave_one_out_residuals(
             columns[held],
             solution[held, :outputs],
-            diagonal,
+            solution[held, outputs + 1 + np.arange(len(held))][:, None],
             solution[held, outputs : outputs + 1] if self.fit_intercept else None,
-            ((len(X) if weights is None else float(weights.sum())) - own) / own,
+            len(X) - 1.0,
         )
         return np.asarray(targets[held] - residuals.reshape(len(held), *centred.shape[1:]))
 
@@ -140,25 +130,16 @@ class KernelMachine(BaseEstimator):
         return np.asarray(output + self.intercept_)
 
 
-def solve_ridge(kernel: Array, targets: Array, alpha: float, weights: Array | None = None) -> Array:
-    """Solve (K + alpha W⁻¹) c = t for symmetric K, which is overwritten; rows of weight zero do not count.
-
-    Computed as √W (√W K √W + alpha I)⁻¹ √W t, which is stable as a weight vanishes.
-    """
-    right = np.array(targets)
-    if weights is not None:
-        root = np.sqrt(weights)
-        kernel *= root[:, None]
-        kernel *= root
-        right *= root.reshape(-1, *[1] * (right.ndim - 1))
+def solve_ridge(kernel: Array, targets: Array, alpha: float) -> Array:
+    """Solve (K + alpha I) c = t for symmetric K, which is overwritten."""
     np.fill_diagonal(kernel, kernel.diagonal() + alpha)
-    solution, rcond = solve_definite(kernel, right, overwrite=True)
+    solution, rcond = solve_definite(kernel, targets, overwrite=True)
     if solution is None or not rcond > _SINGULAR:
         raise ConvergenceError(
             f"The kernel matrix of {len(kernel)} samples with alpha = {alpha:g} is singular to working precision.",
             "Raise alpha: 1e-8 is enough for rows that occur twice.",
         )
-    return solution if weights is None else solution * root.reshape(-1, *[1] * (right.ndim - 1))
+    return solution
 
 
 class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
@@ -190,15 +171,14 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
         model_: the model whose kernel is used.
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Solve for the dual coefficients, O(n²p + n³).
 
         Args:
             X: samples in rows.
             y: one target (n,), or several (n, m).
-            sample_weight: a weight of 2 is a row that occurs twice.
         """
-        self._fit_machine(*checked_rows_and_targets(self, self._flattened(X, fit=True), y), sample_weight)
+        self._fit_machine(*checked_rows_and_targets(self, self._flattened(X, fit=True), y))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -223,24 +203,22 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         temperature_: the divisor of the scores in `predict_proba`.
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Solve for the dual coefficients, O(n²p + n³).
 
         Args:
             X: samples in rows.
             y: labels (n,).
-            sample_weight: a weight of 2 is a row that occurs twice.
         """
         rows, self.classes_, index = checked_rows_and_labels(self, self._flattened(X, fit=True), y)
         if len(self.classes_) < 2:
             raise InputError(f"y has one class only, {self.classes_[0]}; a classifier needs two or more.")
-        weights = checked_weights(sample_weight, rows)
-        held = _evenly_spaced(np.arange(len(rows)) if weights is None else np.flatnonzero(weights))
+        places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
+        held = np.round(places).astype(np.intp)
         signs = label_binarize(index, classes=np.arange(len(self.classes_)), neg_label=-1).astype(np.float64)
         # One column for two classes, else one for each.
         targets = signs[:, 0] if signs.shape[1] == 1 else signs
-        scores = self._fit_machine(rows, targets, weights, held)
-        self.temperature_ = temperature(scores, index[held], None if weights is None else weights[held])
+        self.temperature_ = temperature(self._fit_machine(rows, targets, held), index[held])
         return self
 
     def decision_function(self, X: ArrayLike) -> Array:
@@ -258,7 +236,34 @@ class DEQKernelClassifier(ClassifierMixin, KernelMachine):
         return probabilities(self.decision_function(X) / self.temperature_)
 
 
-def _evenly_spaced(rows: IntArray) -> IntArray:
-    """Choose at most `_CALIBRATION_ROWS` of these rows."""
-    places = np.linspace(0, len(rows) - 1, min(len(rows), _CALIBRATION_ROWS))
-    return np.asarray(rows[np.round(places).astype(np.intp)])
+def probabilities(scores: Array) -> Array:
+    """Compute the softmax of scores (n, classes); two classes may have one score (n,), positive for the second."""
+    if scores.ndim == 1:
+        second = special.expit(scores)
+        return np.column_stack([1.0 - second, second])
+    return np.asarray(special.softmax(scores, axis=1))
+
+
+def temperature(scores: Array, index: IntArray) -> float:
+    """Compute the temperature T that maximises the likelihood of the labels under the softmax of scores/T.
+
+    One temperature for all classes keeps the order of the scores, so the most probable class is the predicted one.
+
+    Labels are smoothed by one in (number of rows + classes), Laplace's rule, so that separable classes do not give
+    probabilities of 0 and 1.
+
+    Args:
+        scores: leave-one-out scores, (n,) for two classes, (n, classes) for more.
+        index: the class of each row.
+    """
+    both = np.column_stack([np.zeros(len(scores)), scores]) if scores.ndim == 1 else scores
+    rows, classes = both.shape
+    doubt = 1.0 / (rows + classes)
+    target = np.full((rows, classes), doubt)
+    target[np.arange(rows), index] += 1.0 - classes * doubt
+
+    def loss(log_temperature: float) -> float:
+        logarithms = special.log_softmax(both * np.exp(-log_temperature), axis=1)
+        return -float(np.sum(target * logarithms))
+
+    return float(np.exp(optimize.minimize_scalar(loss, bounds=_RANGE, method="bounded").x))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from notsodeep.errors import InputError
 from notsodeep.validation import (
@@ -17,7 +17,6 @@ from notsodeep.validation import (
     IntArray,
     as_labels,
     as_number,
-    as_rows,
     check_real,
     check_row_shape,
     root_mean_square_norm,
@@ -32,7 +31,7 @@ _NO_NUMBERS = "USMm"
 class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """x ↦ (x - mean)/scale with one scale for all features, so that angles between samples are kept.
 
-    The estimators of this room do this to their rows first; a Gaussian process with `DEQKernel` wants it in a
+    The estimators here do this to their rows first; a Gaussian process with `DEQKernel` wants it in a
     pipeline. `StandardScaler` would give every feature the same variance and rows of norm √p instead.
 
     Args:
@@ -50,18 +49,16 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     center: bool = True
     scale: float | str | None = "auto"
 
-    def fit(self, X: ArrayLike, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn mean and scale.
 
         Args:
             X: samples in rows.
             y: not used.
-            sample_weight: a weight of 2 is a row that occurs twice.
         """
         rows = checked_rows(self, X, reset=True)
-        weights = checked_weights(sample_weight, rows)
-        self.mean_ = np.average(rows, axis=0, weights=weights) if self.center else np.zeros(rows.shape[1])
-        self.scale_ = self._chosen_scale(rows - self.mean_, weights)
+        self.mean_ = rows.mean(axis=0) if self.center else np.zeros(rows.shape[1])
+        self.scale_ = self._chosen_scale(rows - self.mean_)
         return self
 
     def transform(self, X: ArrayLike) -> Array:
@@ -70,18 +67,13 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         rows = checked_rows(self, X)
         return np.asarray((rows - self.mean_) / self.scale_)
 
-    def inverse_transform(self, X: ArrayLike) -> Array:
-        """Rows as they were before `transform`."""
-        check_is_fitted(self)
-        return np.asarray(as_rows(X, columns=len(self.mean_)) * self.scale_ + self.mean_)
-
-    def _chosen_scale(self, centred: Array, weights: Array | None) -> float:
+    def _chosen_scale(self, centred: Array) -> float:
         if self.scale is None:
             return 1.0
         if isinstance(self.scale, str):
             if self.scale != "auto":
                 raise InputError(f"scale={self.scale!r} is not known: 'auto', a positive number, or None.")
-            return root_mean_square_norm(centred, weights=weights, mean=self.mean_) or 1.0
+            return root_mean_square_norm(centred, mean=self.mean_) or 1.0
         return as_number(self.scale, "scale", positive=True)
 
 
@@ -130,13 +122,3 @@ def _plain(values: Any, name: str) -> Any:
         if plain.ndim > 2:
             check_row_shape(plain.shape, name)
     return plain
-
-
-def checked_weights(sample_weight: ArrayLike | None, X: Array) -> Array | None:
-    """Weights of the samples, none negative, not all zero; None stays None."""
-    if sample_weight is None:
-        return None
-    weights: Array = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not weights.any():
-        raise InputError("sample_weight is zero for every sample: nothing is left to learn from.")
-    return weights

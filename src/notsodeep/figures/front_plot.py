@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from notsodeep.figures.row_selection import needed
 from notsodeep.figures.style import colour, panel, point_style, styled, tidy_log
-from notsodeep.records import Row, Rows, chosen, grouped
 
 # Kinds of candidates with their labels, in the order of the colours.
 _KINDS = {
@@ -38,42 +37,27 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
     axes = panel(ax)
     if hasattr(front, "candidates"):
         front, target_agreement = front.rows(), target_agreement or front.target_agreement
-    rows = [_averaged(group) for group in grouped(needed(front, "candidate"), "name").values()]
-    has_classes = not rows[0].get("single_output", False)
+    names = dict.fromkeys(row["name"] for row in front)
+    rows = [_averaged([row for row in front if row["name"] == name]) for name in names]
     for number, (fit, words) in enumerate(_KINDS.items()):
-        part = chosen(rows, fit=fit)
-        style = point_style(number) | {"linestyle": "none", "label": words}
+        part = [row for row in rows if row["fit"] == fit]
         if part:
-            axes.plot([row["milliseconds"] for row in part], [row["height"] for row in part], **style)
+            axes.plot(*_places(part), **point_style(number) | {"linestyle": "none", "label": words})
     bounds = [row for row in rows if row.get("lower") is not None]
     if bounds:
-        axes.vlines(
-            [row["milliseconds"] for row in bounds],
-            [row["height"] for row in bounds],
-            [max(row["height"], 100.0 * (1.0 - row["lower"])) for row in bounds],
-            color="0.8",
-            linewidth=0.8,
-            zorder=0,
-            label="95 % certain",
-        )
-    best = _front(rows)
-    axes.plot(
-        [row["milliseconds"] for row in best],
-        [row["height"] for row in best],
-        color=colour(6),
-        linestyle=":",
-        linewidth=1.0,
-        label="front",
-        zorder=1,
-    )
-    for row in chosen(rows, chosen=True):
-        ring: dict[str, Any] = {"s": 90, "facecolors": "none", "edgecolors": colour(6), "linewidths": 1.2}
-        axes.scatter([row["milliseconds"]], [row["height"]], label="chosen", **ring)
+        times, heights = _places(bounds)
+        tops = np.maximum(heights, [100.0 * (1.0 - row["lower"]) for row in bounds])
+        axes.vlines(times, heights, tops, color="0.8", linewidth=0.8, zorder=0, label="95 % certain")
+    line: dict[str, Any] = {"color": colour(6), "linestyle": ":", "linewidth": 1.0, "zorder": 1}
+    axes.plot(*_places(_front(rows)), label="front", **line)
+    ring: dict[str, Any] = {"s": 90, "facecolors": "none", "edgecolors": colour(6), "linewidths": 1.2}
+    axes.scatter(*_places([row for row in rows if row["chosen"]]), label="chosen", **ring)
     teacher = float(np.mean([row["teacher_milliseconds"] for row in rows]))
     axes.axvline(teacher, color=colour(3), linestyle="-.", linewidth=1.2, label="the teacher's time")
     if target_agreement is not None and target_agreement < 1.0:
         height = 100.0 * (1.0 - target_agreement)
         axes.axhline(height, color="0.5", linewidth=0.8, linestyle="--", label="target")
+    has_classes = not rows[0].get("single_output", False)
     axes.set(xscale="log", yscale="log", xlabel="ms for 1000 rows")
     axes.set_ylabel("rows with another class (%)" if has_classes else "variance not explained (%)")
     tidy_log(axes.xaxis)
@@ -82,17 +66,22 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
     return axes
 
 
-def _averaged(rows: list[Row]) -> Row:
-    """One row of a name, with the mean time and the height at which it is drawn, in percent."""
+def _places(rows: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
+    """Return times and heights of rows."""
+    return [row["milliseconds"] for row in rows], [row["height"] for row in rows]
+
+
+def _averaged(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return one row of a name, with the mean time and the height at which it is drawn, in percent."""
     smallest = [1e-6 if row.get("single_output") else 0.5 / row["rows"] for row in rows]
     heights = [max(1.0 - row["agreement"], least) for row, least in zip(rows, smallest, strict=True)]
     times = [row["milliseconds"] for row in rows]
     return {**rows[0], "milliseconds": float(np.mean(times)), "height": 100.0 * float(np.mean(heights))}
 
 
-def _front(rows: Rows) -> list[Row]:
-    """The rows that no faster one equals in agreement."""
-    kept: list[Row] = []
+def _front(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Select the rows that no faster one equals in agreement."""
+    kept: list[Mapping[str, Any]] = []
     for row in sorted(rows, key=lambda row: (row["milliseconds"], row["height"])):
         if not kept or row["height"] < kept[-1]["height"]:
             kept.append(row)

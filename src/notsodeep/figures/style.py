@@ -6,7 +6,6 @@ need not be scaled.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import wraps
 from io import BytesIO
@@ -24,23 +23,13 @@ from notsodeep.files import atomic_write
 
 # Okabe and Ito's palette, distinct for colour-blind readers; markers and dashes are distinct in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# The same for a dark page, background and text included.
-_DARK = {
-    "#ffffff": "#0e1117",
-    "#000000": "#f0f2f6",
-    "#0072b2": "#4db2ff",
-    "#d55e00": "#ff9248",
-    "#009e73": "#2fd6a6",
-    "#cc79a7": "#e79cc5",
-    "#56b4e9": "#3b78a8",
-}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":")
 
 COLUMN = 3.4  # inches: a column of a two-column paper
 PAGE = 7.0  # inches: both columns
 SMALLEST = 7.0  # points
-_LABELS = 27.0  # points that tick labels and axis label take below the axes
+LABELS = 27.0  # points that tick labels and axis label take below the axes
 STYLE: dict[Any, Any] = {
     "font.size": 8.0,
     "axes.titlesize": 8.5,
@@ -97,20 +86,6 @@ def new_figure(columns: int = 1, height: float = 2.5, rows: int = 1) -> tuple[Fi
     return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
-@styled
-def quick_panel(height: float = 2.5, below: int = 0) -> tuple[Figure, Axes]:
-    """Create a figure of one panel with fixed margins, which halves the time to draw it.
-
-    Args:
-        height: height in inches.
-        below: number of lines of a legend under the axes.
-    """
-    figure = Figure(figsize=(COLUMN, height))
-    foot = (_LABELS + 12.0 * below + 4.0) / 72.0
-    left, bottom, top = 0.52 / COLUMN, foot / height, 1.0 - 0.24 / height
-    return figure, figure.add_axes((left, bottom, 0.97 - left, top - bottom))
-
-
 def panel(ax: Axes | None) -> Axes:
     """Return the given axes, or those of a new figure one column wide."""
     return new_figure()[1][0] if ax is None else ax
@@ -143,7 +118,7 @@ def tidy_log(axis: Axis) -> None:
 def legend_below(axes: Axes, title: str | None = None) -> None:
     """Put a legend under the axes."""
     # In points below the axes, where tick labels and axis label end, whatever the height of the panel.
-    place = axes.transAxes + ScaledTranslation(0.0, -_LABELS / 72.0, axes.figure.dpi_scale_trans)
+    place = axes.transAxes + ScaledTranslation(0.0, -LABELS / 72.0, axes.figure.dpi_scale_trans)
     axes.legend(loc="upper center", title=title, bbox_to_anchor=(0.5, 0.0), bbox_transform=place)
 
 
@@ -157,21 +132,6 @@ def save(figure: Figure, path: Path) -> Path:
 def svg(figure: Figure) -> bytes:
     """Return the content of an SVG file of the figure."""
     return _content(figure, "svg")
-
-
-def dark_svg(figure: Figure) -> bytes:
-    """Return the content of an SVG file of the figure for a dark page, with a lighter palette."""
-    text = re.sub("(?<=: )#[0-9a-f]{6}", lambda found: _on_dark(found[0]), svg(figure).decode("utf-8"))
-    # Letters have no colour of their own in the file.
-    ink = f'<style type="text/css">svg{{fill: {_DARK["#000000"]}}} '
-    return text.replace('<style type="text/css">', ink, 1).encode("utf-8")
-
-
-def _on_dark(colour: str) -> str:
-    """Return the colour for a dark page; greys are inverted."""
-    is_grey = colour[1:3] == colour[3:5] == colour[5:7]
-    other = f"#{0xFFFFFF - int(colour[1:], 16):06x}" if is_grey and colour < "#c0" else colour
-    return _DARK.get(colour, other)
 
 
 def png(figure: Figure) -> bytes:

@@ -16,7 +16,7 @@ from notsodeep.errors import InputError
 Named = tuple[str, dict[str, Any]]
 
 # Other words for a name, without their underscores.
-_ALIASES = {
+ALIASES = {
     "silu": "swish",
     "atan": "arctan",
     "logistic": "sigmoid",
@@ -143,15 +143,15 @@ def _word(name: str) -> str:
 
 def _same_word(name: str, names: tuple[str, ...]) -> str | None:
     """The name that is the same word in another spelling, or an alias of it."""
-    words = {_word(one): one for one in names} | _ALIASES
+    words = {_word(one): one for one in names} | ALIASES
     return words.get(_word(name))
 
 
 def _nearest(name: str, names: tuple[str, ...]) -> str:
-    words = {_word(one): one for one in (*names, *_ALIASES)}
+    words = {_word(one): one for one in (*names, *ALIASES)}
     near = [words[one] for one in difflib.get_close_matches(_word(name), words, n=3, cutoff=0.6)]
     question = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
     return f"{question} Known: {', '.join(sorted(names))}; a formula in x; or custom_activation(f)."
 
 
-__all__ = ["resolve_name"]
+__all__ = ["ALIASES", "resolve_name"]

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
 from notsodeep.gaussian.activation_names import resolve_name
-from notsodeep.gaussian.closed_moments import Polynomial, cosine, sine
+from notsodeep.gaussian.custom import Custom
+from notsodeep.gaussian.formula import formula
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
 from notsodeep.validation import Array
 
@@ -118,13 +119,6 @@ def _finite(**numbers: float) -> None:
             raise InputError(f"{name} must be a finite number, not {value}.")
 
 
-def _formula(expression: str = "") -> Shape:
-    """A formula in x, read and never executed."""
-    from notsodeep.gaussian.formula import formula
-
-    return formula(expression)
-
-
 # What makes the shape of each name.  The parameters of an activation are those of the function or class named here: the
 # ordinary ones are always stated, keyword-only ones where they differ from their default.
 BUILDERS: dict[str, Callable[..., Shape]] = {
@@ -145,10 +139,10 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "sin": sine,
-    "cos": cosine,
-    "polynomial": Polynomial,
-    "formula": _formula,
+    "sin": smooth.sine,
+    "cos": smooth.cosine,
+    "polynomial": smooth.Polynomial,
+    "formula": formula,
 }
 
 # Names that stand for a shape scaled and shifted: amplitude, gain and offset.  A logistic function is a tanh; written
@@ -244,8 +238,6 @@ def custom_activation(
             x * x.clip(-1, 1) do; without either, a network sends its values through NumPy, with a warning.
         name: what the activation is called in texts and messages; the name of f if None.
     """
-    from notsodeep.gaussian.custom import Custom
-
     if not callable(f):
         raise InputError(f"custom_activation needs a function of an array, got {type(f).__name__}.")
     shape = Custom(f, derivative, tuple(float(kink) for kink in kinks), torch, name)

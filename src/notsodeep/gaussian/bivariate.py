@@ -24,7 +24,6 @@ CHUNK = 3_000_000
 # Panels of the Gaussian: beyond nine standard deviations the weight is below 1e-18.
 BELL = np.array([0.0, 1.0, 2.0, 3.5, 5.5, 9.0])
 BELL = np.concatenate([-BELL[:0:-1], BELL])
-HERMITE_NODES = 40
 
 
 def dual(phi: Activation, q1: ArrayLike, q2: ArrayLike, c: ArrayLike) -> tuple[Any, Any]:
@@ -68,25 +67,17 @@ def _general(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
     value, slope = np.empty_like(c), np.empty_like(c)
     if not len(c):
         return value, slope
-    narrow = _is_narrow(shape, s2 * np.sin(angle))
     scales = [np.ceil(np.log2(np.maximum(s, 1e-9))) for s in (s1, s2)]
     width = np.ceil(np.log2(np.maximum(np.minimum(angle, np.pi - angle), 1e-9)))
-    keys = np.stack([*scales, width, narrow])
+    keys = np.stack([*scales, width])
     order = np.lexsort(keys)
     group_edges = np.flatnonzero(np.any(np.diff(keys[:, order], axis=1) != 0, axis=0)) + 1
+    rule = _conditional if shape.features_anywhere else _sectors
     for group in np.split(order, group_edges):
-        rule = _conditional if narrow[group[0]] or shape.features_anywhere else _sectors
         for i in range(0, len(group), rows := _rows_at_once(shape, s1, s2, group)):
             part = group[i : i + rows]
             value[part], slope[part] = rule(shape, s1[part], s2[part], angle[part])
     return value, slope
-
-
-def _is_narrow(shape: Shape, spread: Array) -> NDArray[np.bool_]:
-    """Smooth, and v|u so narrow that a Gauss–Hermite rule resolves φ around its mean."""
-    if shape.kinks or shape.features_anywhere:
-        return np.zeros(spread.shape, dtype=bool)
-    return np.asarray(spread <= 0.5 * shape.feature)
 
 
 def _rows_at_once(shape: Shape, s1: Array, s2: Array, group: NDArray[np.intp]) -> int:
@@ -136,7 +127,7 @@ def _sector_edges(shape: Shape, s1: Array, s2: Array, opening: Array) -> Array:
     return np.concatenate([zero, side, (opening[:, None] - side[:, ::-1]), opening[:, None]], axis=1)
 
 
-# Conditional coordinates, for narrow v|u and for callables with features anywhere: E over u of φ(u) E[φ(v) | u].
+# Conditional coordinates, for callables with features anywhere: E over u of φ(u) E[φ(v) | u].
 
 
 def _conditional(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
@@ -145,9 +136,8 @@ def _conditional(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
     weights = weights * np.exp(-0.5 * points**2) / quadrature.SQRT_2PI
     u = s1[:, None] * points
     centre = (s2 * rho)[:, None] * points
-    inner = _wide_mean if shape.features_anywhere else _narrow_mean
-    value = (weights * shape(u) * inner(shape, centre, spread, 0)).sum(axis=1)
-    slope = (weights * shape(u, 1) * inner(shape, centre, spread, 1)).sum(axis=1)
+    value = (weights * shape(u) * _conditional_mean(shape, centre, spread, 0)).sum(axis=1)
+    slope = (weights * shape(u, 1) * _conditional_mean(shape, centre, spread, 1)).sum(axis=1)
     return value, slope
 
 
@@ -156,11 +146,7 @@ def _outer_edges(shape: Shape, s1: Array, s2: Array, angle: Array) -> Array:
     breaks = shape.breakpoints(9.0 * float(max(s1.max(), s2.max())))
     tilt = s2 * np.cos(angle)
     tilt = np.where(np.abs(tilt) < 1e-150, 1e-150, tilt)
-    columns = [np.broadcast_to(BELL, (len(s1), len(BELL)))]
-    if shape.features_anywhere:
-        columns += [breaks / s1[:, None], breaks / tilt[:, None]]
-    else:
-        columns += [breaks / np.maximum(s1, np.abs(tilt))[:, None]]
+    columns = [np.broadcast_to(BELL, (len(s1), len(BELL))), breaks / s1[:, None], breaks / tilt[:, None]]
     # A kink seen through v|u is a feature as wide as √(1-ρ²): grade towards it.
     width = np.maximum(np.sin(angle), 1e-9)
     ladder = width[:, None] * 2.0 ** np.arange(-1, int(np.ceil(np.log2(8.0 / width.min()))) + 1)
@@ -171,13 +157,7 @@ def _outer_edges(shape: Shape, s1: Array, s2: Array, angle: Array) -> Array:
     return np.sort(np.clip(edges, BELL[0], BELL[-1]), axis=1)
 
 
-def _narrow_mean(shape: Shape, centre: Array, spread: Array, order: int) -> Array:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(HERMITE_NODES)
-    points = centre[..., None] + spread[:, None, None] * nodes
-    return np.asarray(shape(points, order) @ (weights / quadrature.SQRT_2PI))
-
-
-def _wide_mean(shape: Shape, centre: Array, spread: Array, order: int) -> Array:
+def _conditional_mean(shape: Shape, centre: Array, spread: Array, order: int) -> Array:
     """E[φ^(order)(centre + spread η)], with η split where φ has its features."""
     width = np.maximum(spread, 1e-150)[:, None, None]
     breaks = shape.breakpoints(float(np.abs(centre).max() + 9.0 * spread.max()))

@@ -11,9 +11,8 @@ import numpy as np
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import panels, quadrature
-from notsodeep.gaussian.backend import TorchForm
 from notsodeep.gaussian.panels import Panels
-from notsodeep.gaussian.shapes import Shape, in_chunks
+from notsodeep.gaussian.shapes import Shape, TorchForm, in_chunks
 from notsodeep.validation import Array
 
 # How far out a function is examined when it is created; further out where the data need it.
@@ -143,8 +142,8 @@ class Custom(Shape):
     def refuse_value(self, position: float) -> NoReturn:
         """Raise an InputError: the function is not a finite real number at this place."""
         raise InputError(
-            f"The activation {self.name!r} is not a finite real number at x = {position:.6g}. Its Gaussian moments "
-            "need it there: use a version that does not overflow, or scale the data down."
+            f"The activation {self.name!r} is not a finite real number at x = {position:.6g}, but every x can occur: "
+            "keep it from overflowing there, and from roots, logarithms and fractional powers of what is negative."
         )
 
     def refuse_kink(self, position: float) -> NoReturn:

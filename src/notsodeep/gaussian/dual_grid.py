@@ -19,9 +19,6 @@ from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.validation import Array
 
-# Up to this |ρ| the Mehler series is cheap: 512 terms leave less than 1e-17.
-SERIES_UP_TO = 0.9
-SERIES_TERMS = 400
 # Beyond nine standard deviations the weight is below 1e-18.
 REACH = 9.0
 # Angles are not smaller than this.
@@ -38,39 +35,6 @@ def dual_grid(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple
     Returns two arrays (angles, rows, columns).  The shape has no kinks but at zero.  The two variables play different
     parts, so that exchanging them measures the error.
     """
-    rho = np.cos(angles)
-    if np.array_equal(rows, columns):
-        # What depends on one variance is then computed once.
-        columns = rows
-    value = np.empty((len(angles), len(rows), len(columns)))
-    slope = np.empty_like(value)
-    far = np.abs(rho) <= SERIES_UP_TO
-    if far.any():
-        value[far], slope[far] = _by_series(shape, rows, columns, rho[far])
-    if not far.all():
-        value[~far], slope[~far] = _by_conditioning(shape, rows, columns, angles[~far])
-    return value, slope
-
-
-def _by_series(shape: Shape, rows: Array, columns: Array, rho: Array) -> tuple[Array, Array]:
-    """Mehler's series (3.13) and (3.14)."""
-    orders = np.arange(SERIES_TERMS)
-    left, right = (_coefficients(shape, side.tobytes()) for side in (rows, columns))
-    powers = rho[:, None] ** orders
-    falling = np.zeros_like(powers)
-    falling[:, 1:] = orders[1:] * powers[:, :-1]
-    value = (powers[:, None, :] * left) @ right.T
-    slope = ((falling[:, None, :] * left) @ right.T) / np.multiply.outer(np.sqrt(rows), np.sqrt(columns))
-    return np.asarray(value), np.asarray(slope)
-
-
-@lru_cache(maxsize=8)
-def _coefficients(shape: Shape, variances: bytes) -> Array:
-    """Mehler's coefficients at these variances; the last few are kept, since angles are probed more than once."""
-    return shape.mehler(np.frombuffer(variances), SERIES_TERMS)
-
-
-def _by_conditioning(shape: Shape, rows: Array, columns: Array, angles: Array) -> tuple[Array, Array]:
     first, second = np.sqrt(rows), np.sqrt(columns)
     # At angle zero v|u has no width to measure by; this one changes F' at a kink by no more than rounding does.
     angles = np.clip(angles, LEAST_ANGLE, np.pi - LEAST_ANGLE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import math
+import operator
 import re
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,8 +18,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from notsodeep.errors import InputError
-from notsodeep.gaussian.backend import NUMPY, TorchForm, torch_backend
+from notsodeep.gaussian.activation_names import ALIASES
 from notsodeep.gaussian.custom import Custom
+from notsodeep.gaussian.shapes import NUMPY, TorchForm, torch_backend
 from notsodeep.validation import Array
 
 # A part of a formula: a constant, or a function of x and of the backend to compute with.
@@ -31,56 +33,42 @@ MAX_CONSTANT = 1e6
 MAX_EXPONENT = 20.0
 
 CONSTANTS = {"pi": math.pi, "e": math.e}
-ALIASES = {"silu": "swish", "atan": "arctan", "logistic": "sigmoid"}
+OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
+def _by_name(name: str) -> Callable[[Any, Any], Any]:
+    return lambda u, xp: getattr(xp, name)(u)
+
+
 # Smooth functions of one argument; the others have kinks or several arguments.
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "tanh": lambda u, xp: xp.tanh(u),
-    "erf": lambda u, xp: xp.erf(u),
     "sigmoid": lambda u, xp: xp.expit(u),
     "swish": lambda u, xp: u * xp.expit(u),
     "gelu": lambda u, xp: u * xp.ndtr(u),
     "softplus": lambda u, xp: xp.logaddexp(xp.zeros_like(u), u),
     "mish": lambda u, xp: u * xp.tanh(xp.logaddexp(xp.zeros_like(u), u)),
-    "arctan": lambda u, xp: xp.arctan(u),
-    "sin": lambda u, xp: xp.sin(u),
-    "cos": lambda u, xp: xp.cos(u),
-    "exp": lambda u, xp: xp.exp(u),
-    "expm1": lambda u, xp: xp.expm1(u),
-    "log": lambda u, xp: xp.log(u),
-    "log1p": lambda u, xp: xp.log1p(u),
-    "sinh": lambda u, xp: xp.sinh(u),
-    "cosh": lambda u, xp: xp.cosh(u),
     "sqrt": lambda u, xp: u**0.5,
 }
+FUNCTIONS |= {
+    name: _by_name(name)
+    for name in ("tanh", "erf", "arctan", "sin", "cos", "exp", "expm1", "log", "log1p", "sinh", "cosh")
+}
+# Functions with kinks, and the number of their arguments.
 KINKED = {"abs": 1, "relu": 1, "min": 2, "max": 2, "clip": 3}
 ALLOWED = (
     "Allowed are x, numbers, pi, e, + - * / **, round brackets and "
     + ", ".join(sorted([*FUNCTIONS, "abs", "relu"]))
     + " of one argument, min(a, b), max(a, b), clip(a, low, high)."
 )
-_HINTS = {
-    "^": "a power is written **, as in x**2",
-    "²": "a power is written **, as in x**2",
-    "³": "a power is written **, as in x**3",
-    "=": "write only what stands to the right of =",
-    "|": "an absolute value is written abs(x)",
-    "[": "brackets are round",
-    "{": "brackets are round",
-    "<": "cases are written with max, min and clip",
-    ">": "cases are written with max, min and clip",
-    "·": "a product is written *",
-    "×": "a product is written *",
-    "−": "minus is written with the hyphen, -",
-    "π": "the number π is written pi",
-}
 _NEEDS_STAR = "a product needs its *, as in 2 * x"
 _FOREIGN = re.compile(r"[^0-9A-Za-z_.+\-*/(), ]")
 _MISSING_STAR = re.compile(r"(?<![A-Za-z_0-9.])[0-9.]+ *[A-Za-z(]|\) *[A-Za-z0-9(]")
-_SYNTAX_ERRORS = {
-    "never closed": "this bracket is not closed",
-    "unmatched": "this bracket was not opened",
-    "too many nested": "it is too deeply nested",
-}
 
 # Where kinks are searched for, and how finely; a kink that is missed is refused when the function is resolved.
 REACH = 256.0
@@ -90,6 +78,14 @@ MAX_KINKS = 200
 SAME = 1e-12
 # A kink closer to zero than this is at zero.
 ZERO = 1e-30
+
+
+def _negative(u: Any, xp: Any) -> Any:
+    return -u
+
+
+def _difference(left: Any, right: Any, xp: Any) -> Any:
+    return left - right
 
 
 def _maximum(left: Any, right: Any, xp: Any) -> Any:
@@ -123,16 +119,13 @@ class _Reader:
         """The syntax tree of the whole text."""
         foreign = _FOREIGN.search(self.text)
         if foreign:
-            hint = _HINTS.get(foreign[0], "this character has no place in a formula")
-            self.refuse(hint, foreign.start(), foreign.end())
+            self.refuse("this character has no place in a formula", foreign.start(), foreign.end())
         try:
             return ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
             # An offset of zero is the end of the text.
             at = error.offset - 1 if error.offset else len(self.text)
-            known = [reason for words, reason in _SYNTAX_ERRORS.items() if words in str(error.msg)]
-            star = [_NEEDS_STAR] if _MISSING_STAR.search(self.text) else []
-            self.refuse([*known, *star, "something is missing or too much"][0], at)
+            self.refuse(_NEEDS_STAR if _MISSING_STAR.search(self.text) else error.msg, at)
         except (ValueError, MemoryError, RecursionError):
             self.refuse("it is too deeply nested")
 
@@ -143,16 +136,23 @@ class _Reader:
         match node:
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 return self._number(value, node)
+            case ast.Name(id="x"):
+                return lambda x, xp: x
+            case ast.Name(id=name) if name in CONSTANTS:
+                return CONSTANTS[name]
             case ast.Name(id=name):
-                return self._name(name, node)
+                self.refuse_node(
+                    node, f"there is no {name!r}; the variable is x, a function needs its argument"
+                )
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
                 return self.read(operand, depth + 1)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self._combine(node, lambda u, xp: -u, self.read(operand, depth + 1))
-            case ast.BinOp(left=left, op=operator, right=right):
-                return self._operation(
-                    operator, self.read(left, depth + 1), self.read(right, depth + 1), node
-                )
+                return self._combine(node, _negative, self.read(operand, depth + 1))
+            case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+                parts = self.read(left, depth + 1), self.read(right, depth + 1)
+                self._check_operation(sign, *parts, node)
+                operation = OPERATORS[type(sign)]
+                return self._combine(node, lambda a, b, xp: operation(a, b), *parts)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(name, [self.read(argument, depth + 1) for argument in arguments], node)
             case ast.Call(func=ast.Constant() | ast.BinOp() | ast.Call()):
@@ -173,42 +173,18 @@ class _Reader:
                 return self._number(float(operation(*constants, NUMPY)), node)
         return lambda x, xp: operation(*(p if isinstance(p, float) else p(x, xp) for p in parts), xp)
 
-    def _name(self, name: str, node: ast.AST) -> Term:
-        if name == "x":
-            return lambda x, xp: x
-        if name in CONSTANTS:
-            return CONSTANTS[name]
-        if name in FUNCTIONS or name in ALIASES or name in KINKED:
-            self.refuse_node(node, f"{name} is a function and needs its argument, as in {name}(x)")
-        self.refuse_node(node, f"there is no {name!r}; the variable is x")
-
-    def _operation(self, operator: ast.operator, left: Term, right: Term, node: ast.AST) -> Term:
-        match operator:
-            case ast.Add():
-                return self._combine(node, lambda a, b, xp: a + b, left, right)
-            case ast.Sub():
-                return self._combine(node, lambda a, b, xp: a - b, left, right)
-            case ast.Mult():
-                return self._combine(node, lambda a, b, xp: a * b, left, right)
-            case ast.Div():
-                if right == 0.0:
-                    self._number(math.inf, node)
-                return self._combine(node, lambda a, b, xp: a / b, left, right)
-            case ast.Pow():
-                return self._power(left, right, node)
-        self.refuse_node(node, "this operation is not part of a formula")
-
-    def _power(self, base: Term, exponent: Term, node: ast.AST) -> Term:
-        if isinstance(exponent, float):
-            if abs(exponent) > MAX_EXPONENT:
-                self.refuse_node(node, f"an exponent may be as large as {MAX_EXPONENT:g}")
-            if exponent in (0.0, 1.0):
-                return base if exponent else 1.0
-        elif not isinstance(base, float) or base <= 0.0:
+    def _check_operation(self, sign: ast.operator, left: Term, right: Term, node: ast.AST) -> None:
+        """Refuse a division by zero, large exponents, and powers of x with x in the exponent."""
+        if isinstance(sign, ast.Div) and right == 0.0:
+            self._number(math.inf, node)
+        if not isinstance(sign, ast.Pow):
+            return
+        if isinstance(right, float) and abs(right) > MAX_EXPONENT:
+            self.refuse_node(node, f"an exponent may be as large as {MAX_EXPONENT:g}")
+        if not isinstance(right, float) and not (isinstance(left, float) and left > 0.0):
             self.refuse_node(
                 node, "x in an exponent needs a positive number under it, as in 2**x; else use exp and log"
             )
-        return self._combine(node, lambda a, b, xp: a**b, base, exponent)
 
     def _call(self, name: str, arguments: list[Term], node: ast.AST) -> Term:
         name = ALIASES.get(name, name)
@@ -221,7 +197,7 @@ class _Reader:
             self.refuse_node(node, f"{name} takes {words}, not {len(arguments)}")
         match name, arguments:
             case "abs", [one]:
-                return self._larger(node, one, self._combine(node, lambda u, xp: -u, one), switch=one)
+                return self._larger(node, one, self._combine(node, _negative, one), switch=one)
             case "relu", [one]:
                 return self._larger(node, one, 0.0)
             case "max", [left, right]:
@@ -235,14 +211,14 @@ class _Reader:
         return self._combine(node, FUNCTIONS[name], arguments[0])
 
     def _larger(self, node: ast.AST, left: Term, right: Term, switch: Term | None = None) -> Term:
-        difference = self._combine(node, lambda a, b, xp: a - b, left, right) if switch is None else switch
-        if not isinstance(difference, float):
-            self.switches.append(difference)
+        decides = self._combine(node, _difference, left, right) if switch is None else switch
+        if not isinstance(decides, float):
+            self.switches.append(decides)
         return self._combine(node, _maximum, left, right)
 
     def _smaller(self, node: ast.AST, left: Term, right: Term) -> Term:
-        negative = [self._combine(node, lambda u, xp: -u, part) for part in (left, right)]
-        return self._combine(node, lambda u, xp: -u, self._larger(node, *negative))
+        negative = [self._combine(node, _negative, part) for part in (left, right)]
+        return self._combine(node, _negative, self._larger(node, *negative))
 
 
 def read_formula(text: str) -> tuple[Callable[[Any, Any], Any], tuple[Term, ...], str]:
@@ -339,13 +315,6 @@ class Formula(Custom):
             # Where the formula cannot be computed nothing is known.
             slopes = np.abs(self._term(1.01 * far, NUMPY) - self._term(far, NUMPY)) / np.abs(0.01 * far)
         return np.inf if np.any(slopes > 1.001 * steepest) else steepest
-
-    def refuse_value(self, position: float) -> NoReturn:
-        """Raise an InputError: the formula is not finite at this place."""
-        raise InputError(
-            f"The formula {self.name!r} is not a finite number at x = {position:.6g}, but every x can occur: keep it "
-            "from overflowing there, and from sqrt, log and fractional powers of what is negative."
-        )
 
     def refuse_kink(self, position: float) -> NoReturn:
         """Raise an InputError that says what a formula may contain."""

@@ -35,7 +35,7 @@ EPS = float(np.finfo(np.float64).eps)
 # zero is a small difference of large numbers.
 ROUNDING = 16.0 * EPS
 # Panels shorter than this, relative to their position, mean that the function is not smooth there.
-NARROWEST = 2.0**-30
+NARROWEST = 2.0**-31
 # Number of panels beyond which the function counts as not smooth.
 MOST = 20_000
 # How far the windows across an edge reach to its two sides, in lengths of the panel; no simple fractions.
@@ -203,37 +203,11 @@ class _Resolution:
         return np.asarray(sizes[np.clip(np.searchsorted(places, distance, side="right") - 1, 0, None)])
 
     def _refuse(self, left: Array, right: Array) -> None:
-        """Raise for the first of these panels, with the place as exact as the values tell it."""
+        """Raise for the first of these panels, with the number of fewest digits in it."""
         first = int(np.argmin(left))
-        raise NotSmoothError(self._kink_near(float(left[first]), float(right[first])))
-
-    def _kink_near(self, left: float, right: float) -> float:
-        """Where two polynomials, fitted to the left and to the right of a narrow panel, meet; else its centre.
-
-        Rounded to the digits that matter: a kink declared there would leave nothing to be seen.
-        """
-        centre, width = (left + right) / 2.0, right - left
-        below = self.ends[np.searchsorted(self.ends, left, side="right") - 1]
-        above = self.ends[np.searchsorted(self.ends, right)]
-        reach = max(32.0 * width, 1e-3 * max(1.0, abs(centre)))
-        sides = (max(centre - reach, below), left - width), (right + width, min(centre + reach, above))
-        if any(high - low < 8.0 * width for low, high in sides):
-            return centre
-        nodes = chebyshev_nodes(9)
-        places = [(low + high) / 2.0 + (high - low) / 2.0 * nodes for low, high in sides]
-        values = [self.function(x) for x in places]
-        fits = [np.polynomial.Polynomial.fit(x - centre, y, 4) for x, y in zip(places, values, strict=True)]
-        gap = [fits[1].deriv(k)(0.0) - fits[0].deriv(k)(0.0) for k in range(3)]
-        # Across the panel the difference of the two is a parabola, nearly straight: Newton's method from its centre.
-        step = 0.0
-        for _ in range(3):
-            slope = gap[1] + gap[2] * step
-            step -= (gap[0] + gap[1] * step + 0.5 * gap[2] * step**2) / slope if slope else 0.0
-        if not abs(step) <= 2.0 * width:
-            return centre
-        exact = 0.1 * RESOLVED * np.abs(values).max() / max(abs(gap[1]), 1e-300)
-        digits = int(np.ceil(-np.log10(np.clip(exact, 1e-16, 0.1 * width))))
-        return round(float(centre + step), digits)
+        centre = float(left[first] + right[first]) / 2.0
+        rounded = (round(centre, digits) for digits in range(16))
+        raise NotSmoothError(next((x for x in rounded if left[first] <= x <= right[first]), centre))
 
 
 def probe_positions(

@@ -10,15 +10,7 @@ from scipy import special
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import quadrature
-from notsodeep.gaussian.backend import TorchForm
-from notsodeep.gaussian.shapes import (
-    TINY,
-    Pieces,
-    Shape,
-    bell,
-    over_power,
-    segment_moments,
-)
+from notsodeep.gaussian.shapes import TINY, Shape, TorchForm, bell, over_power, segment_moments
 from notsodeep.validation import Array
 
 
@@ -51,7 +43,7 @@ class PiecewiseLinear(Shape):
         return self.knots
 
     @property
-    def pieces(self) -> Pieces:  # type: ignore[override]
+    def pieces(self) -> PiecewiseLinear:
         """The function consists of straight pieces: its own."""
         return self
 
@@ -95,12 +87,26 @@ class PiecewiseLinear(Shape):
         return slope if order == 1 else np.asarray(slope * x + self.intercepts[segment])
 
     def torch_form(self, torch: Any) -> TorchForm:
-        """By the kernel of torch that suits the pieces; else a sum of one ReLU for each knot."""
-        if self.knots == (0.0,) and self.value == 0.0:
-            return _two_rays(torch, *self.slopes)
-        if len(self.knots) == 2 and self.slopes[0] == self.slopes[2] == 0.0:
-            return _ramp(torch, *self.knots, self.slopes[1], float(self.intercepts[1]))
-        return _sum_of_hinges(torch, self)
+        """A sum of slope · clip(x, low, high) over the pieces: terms that do not cancel far out."""
+        ends = zip((-np.inf, *self.knots), (*self.knots, np.inf), strict=True)
+        pieces = [(slope, *end) for slope, end in zip(self.slopes, ends, strict=True) if slope]
+        level = self.value - sum(slope * min(max(0.0, low), high) for slope, low, high in pieces)
+
+        def value(x: Any) -> Any:
+            y = torch.full_like(x, level)
+            for slope, low, high in pieces:
+                # At a knot autograd takes the slope on its left; NaN stays NaN.
+                part = x if high == np.inf else torch.where(x > high, high, x)
+                y = y + slope * (part if low == -np.inf else torch.where(x <= low, low, part))
+            return y
+
+        def slope(x: Any) -> Any:
+            y = torch.full_like(x, self.slopes[0])
+            for knot, weight in zip(self.knots, self.weights.tolist(), strict=True):
+                y = y + weight * (x > knot).to(x.dtype)
+            return y
+
+        return TorchForm(torch.relu if self == relu() else value, slope)
 
     def lipschitz(self) -> float:
         """sup |φ'|: the steepest slope."""
@@ -109,10 +115,6 @@ class PiecewiseLinear(Shape):
     def _segments(self, q: Array) -> tuple[Array, Array, Array, Array]:
         """Scales (n) and ∫ξ^r dN(ξ), r = 0, 1, 2, over each segment (n × segments)."""
         scales = np.sqrt(np.maximum(q, TINY))
-        if self.knots == (0.0,):
-            # Two half-lines at every scale.
-            sides = np.ones((len(q), 2))
-            return scales, 0.5 * sides, sides * [-1.0, 1.0] / quadrature.SQRT_2PI, 0.5 * sides
         far = np.full((len(q), 1), np.inf)
         with np.errstate(over="ignore"):
             ends = np.concatenate([-far, np.array(self.knots) / scales[:, None], far], axis=1)
@@ -124,7 +126,7 @@ class PiecewiseLinear(Shape):
             from notsodeep.gaussian.price import price_integral
 
             means = [self.mean_derivative(q, k) for k in (0, 1) for q in (q1, q2)]
-            return price_integral(self, np.sqrt(q1), np.sqrt(q2), c, means)
+            return price_integral(np.array(self.knots), self.weights, np.sqrt(q1), np.sqrt(q2), c, means)
         mean, half = (self.slopes[-1] + self.slopes[0]) / 2.0, (self.slopes[-1] - self.slopes[0]) / 2.0
         bound = np.sqrt(q1) * np.sqrt(q2)
         rho = c / bound
@@ -220,48 +222,3 @@ def hard_tanh(a: float = 1.0, c: float = 1.0) -> PiecewiseLinear:
 def hard_sigmoid() -> PiecewiseLinear:
     """The hard sigmoid clip(x/6 + 1/2, 0, 1)."""
     return PiecewiseLinear((-3.0, 3.0), (0.0, 1.0 / 6.0, 0.0), value=0.5)
-
-
-# --- in torch -------------------------------------------------------------------------------------------------------
-
-
-def _two_rays(torch: Any, left: float, right: float) -> TorchForm:
-    """The slope `left` for x < 0, `right` for x > 0: ReLU and its relatives."""
-
-    def slope(x: Any) -> Any:
-        positive = (x > 0).to(x.dtype)
-        return positive if (left, right) == (0.0, 1.0) else left + (right - left) * positive
-
-    if (left, right) == (0.0, 1.0):
-        return TorchForm(torch.relu, slope)
-    if right == 1.0 and left >= 0.0:
-        return TorchForm(lambda x: torch.nn.functional.leaky_relu(x, left), slope)
-    return TorchForm(lambda x: left * x + (right - left) * torch.relu(x), slope)
-
-
-def _ramp(torch: Any, low: float, high: float, rate: float, start: float) -> TorchForm:
-    """rate · clip(x, low, high) + start: hard_tanh, hard_sigmoid."""
-    return TorchForm(
-        lambda x: rate * torch.clamp(x, low, high) + start,
-        lambda x: rate * ((x > low) & (x <= high)).to(x.dtype),
-    )
-
-
-def _sum_of_hinges(torch: Any, shape: PiecewiseLinear) -> TorchForm:
-    """slopes[0] x + intercepts[0], and weight · relu(x - knot) for each knot."""
-    first, start = shape.slopes[0], float(shape.intercepts[0])
-    hinges = list(zip(shape.knots, shape.weights.tolist(), strict=True))
-
-    def value(x: Any) -> Any:
-        y = first * x + start
-        for knot, weight in hinges:
-            y = y + weight * torch.relu(x - knot)
-        return y
-
-    def slope(x: Any) -> Any:
-        y = torch.full_like(x, first)
-        for knot, weight in hinges:
-            y = y + weight * (x > knot).to(x.dtype)
-        return y
-
-    return TorchForm(value, slope)

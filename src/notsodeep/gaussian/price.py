@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from notsodeep.gaussian.quadrature import legendre
-from notsodeep.gaussian.shapes import Pieces
 from notsodeep.validation import Array
 
 # Nodes through the layer, between it and FAR, and beyond; the layer begins at gap/DEEP, where e is below 1e-17, and
@@ -32,12 +31,13 @@ FAST = {"contract", "nsz", "nnan", "ninf"}
 
 
 def price_integral(
-    pieces: Pieces, s1: Array, s2: Array, c: Array, means: Sequence[Array]
+    knots: Array, jumps: Array, s1: Array, s2: Array, c: Array, means: Sequence[Array]
 ) -> tuple[Array, Array]:
     """F and F' of a piecewise-linear function, elementwise on flat arrays, (3.17) and (3.18).
 
     Args:
-        pieces: the straight pieces of the function.
+        knots: where the pieces of the function meet.
+        jumps: how much its slope jumps at each of them.
         s1: the scale √q1 of the first variable of each pair.
         s2: the scale of the second.
         c: their covariance.
@@ -45,7 +45,6 @@ def price_integral(
     """
     value, slope = np.empty_like(c), np.empty_like(c)
     layer, middle, far = (legendre(count) for count in COUNTS)
-    knots, jumps = np.array(pieces.knots), pieces.weights
     # The integral of the kinks (-κ, -λ) is that of (κ, λ): where both have the same weight one of them is enough.
     symmetric = bool(np.all(knots == -knots[::-1]) and np.all(np.abs(jumps) == np.abs(jumps[::-1])))
     arguments = (knots, jumps, s1, s2, c, *means, *layer, *middle, *far, symmetric, value, slope)

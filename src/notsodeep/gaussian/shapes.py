@@ -8,13 +8,16 @@ Equation numbers refer to docs/theory.md.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from scipy import special
 
 from notsodeep.gaussian import quadrature
-from notsodeep.gaussian.backend import NUMPY, TorchForm, torch_backend
 from notsodeep.validation import Array
 
 MAX_ORDER = 2
@@ -31,24 +34,42 @@ def in_chunks(function: Callable[[Array], Array], q: Array, nodes: int) -> Array
     return np.concatenate([function(q[i : i + rows]) for i in range(0, len(q), rows)])
 
 
-class Pieces(Protocol):
-    """A continuous function made of straight pieces: slopes[i] x + intercepts[i] between knots[i-1] and knots[i]."""
+# Elementwise functions that NumPy and torch, SciPy's and torch's special functions have by the same names.
+_ELEMENTWISE = (
+    "abs", "arctan", "clip", "cos", "cosh", "exp", "expm1", "full_like", "log", "log1p", "logaddexp", "maximum", "sin",
+    "sinh", "tanh", "where", "zeros_like",
+)  # fmt: skip
+_SPECIAL = ("erf", "expit", "ndtr")
 
-    @property
-    def knots(self) -> tuple[float, ...]:
-        """Where one piece ends and the next begins, in ascending order."""
 
-    @property
-    def slopes(self) -> tuple[float, ...]:
-        """The slope of each piece, one more than there are knots."""
+def _namespace(elementwise: Any, special: Any) -> SimpleNamespace:
+    functions = {name: getattr(elementwise, name) for name in _ELEMENTWISE}
+    return SimpleNamespace(**functions, **{name: getattr(special, name) for name in _SPECIAL})
 
-    @property
-    def intercepts(self) -> Array:
-        """The value at zero of the line that each piece lies on."""
 
-    @property
-    def weights(self) -> Array:
-        """How much the slope jumps at each knot."""
+NUMPY = _namespace(np, special)
+
+
+@lru_cache(maxsize=1)
+def torch_backend(torch: Any) -> SimpleNamespace:
+    """The functions of tensors, from the module `torch` that the caller imported: this package works without it."""
+    functions = _namespace(torch, torch.special)
+    # Takes numbers too; where both are equal, its derivative is that of the second.
+    functions.maximum = lambda left, right: torch.where(left > right, left, right)
+    return functions
+
+
+@dataclass(frozen=True)
+class TorchForm:
+    """A function of torch tensors with its slope.
+
+    Attributes:
+        value: the function, differentiable by autograd.
+        slope: its derivative, differentiable too; at a kink that on its left.
+    """
+
+    value: Callable[[Any], Any]
+    slope: Callable[[Any], Any]
 
 
 class Shape:
@@ -61,26 +82,28 @@ class Shape:
         parity: +1 even, -1 odd, 0 neither.
         feature: length ℓ over which the function is smooth, for the grading of panels.
         features_anywhere: the function may change quickly anywhere, not only around zero.
-        pieces: the straight pieces, if the function consists of them.
+        pieces: the function as a `piecewise.PiecewiseLinear`, if it consists of straight pieces.
         is_homogeneous: φ(t x) = t φ(x) for t > 0.
         series_terms: number of terms after which the Mehler series ends, if it does; two or more.
         inaccuracy: relative error of the moments beyond rounding and quadrature, from how well the function is known.
         caveat: what error bounds take for granted about the function; empty if nothing.
         quarter: number of quarter periods by which the function is ahead of the sine, if it is a wave.
         is_gelu: the function is x P(ξ ≤ x), whose pairs have a closed form.
+        torch_name: the function in torch, if it has one; faster than `evaluate`.
     """
 
     kinks: tuple[float, ...] = ()
     parity: int = 0
     feature: float = 1.0
     features_anywhere: bool = False
-    pieces: Pieces | None = None
+    pieces: Any = None
     is_homogeneous: bool = False
     series_terms: int | None = None
     inaccuracy: float = 0.0
     caveat: str = ""
     quarter: int | None = None
     is_gelu: bool = False
+    torch_name: str = ""
 
     def without_level(self) -> tuple[Shape, float]:
         """A shape and a number that add up to this one; the shape may be odd or homogeneous where this one is not."""
@@ -94,7 +117,7 @@ class Shape:
         Args:
             x: an array or a tensor.
             order: 0 for the function itself.
-            xp: the functions of arrays or of tensors, see `backend.Backend`.
+            xp: the functions of arrays or of tensors: NUMPY or `torch_backend(torch)`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not define evaluate.")
 
@@ -105,11 +128,7 @@ class Shape:
     def torch_form(self, torch: Any) -> TorchForm | None:
         """The function and its slope for tensors, from the module `torch`; None if it only takes arrays."""
         xp = torch_backend(torch)
-        return TorchForm(lambda x: self.evaluate(x, 0, xp), lambda x: self.evaluate(x, 1, xp))
-
-    def torch_kernel(self, torch: Any, value: Callable[[Any], Any]) -> TorchForm:
-        """The form of a function whose values torch has in one kernel, faster than `evaluate`; the slope from there."""
-        xp = torch_backend(torch)
+        value = attrgetter(self.torch_name)(torch) if self.torch_name else lambda x: self.evaluate(x, 0, xp)
         return TorchForm(value, lambda x: self.evaluate(x, 1, xp))
 
     def lipschitz(self) -> float:

@@ -33,12 +33,10 @@ ROUNDING = 1e-15
 
 @dataclass(frozen=True)
 class Variance:
-    """The solution q with its evidence."""
+    """The solution q, and σ_a² S'(q) < 1, (1.7)."""
 
     q: Any
-    slope: Any  # σ_a² S'(q) < 1, (1.7)
-    iterations: int
-    residual: float
+    slope: Any
 
 
 def solve_variance(
@@ -56,9 +54,7 @@ def solve_variance(
     q = flat.copy()
     step = np.full_like(q, np.inf)
     gap = slope = np.zeros_like(q)
-    iterations = 0
-    while iterations < MAX_STEPS:
-        iterations += 1
+    for _ in range(MAX_STEPS):
         gap, slope, rounding = _equation(phi, sigma_a2, flat, q, centred)
         falling = slope >= 1.0
         # Where Newton would turn back, the recursion itself still moves the right way.
@@ -70,10 +66,9 @@ def solve_variance(
             break
     gap, slope, rounding = _equation(phi, sigma_a2, flat, q, centred)
     sizes = np.maximum(q, 1e-300)
-    residual = float(np.max(np.abs(gap) / sizes, initial=0.0))
     if np.any(slope >= 1.0) or np.any(np.abs(gap) > ACCEPTED * sizes + rounding):
         _refuse(sigma_a2, flat, q, slope)
-    return Variance(q.reshape(force.shape)[()], slope.reshape(force.shape)[()], iterations, residual)
+    return Variance(q.reshape(force.shape)[()], slope.reshape(force.shape)[()])
 
 
 def _equation(

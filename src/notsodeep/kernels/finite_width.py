@@ -64,7 +64,7 @@ def finite_width_kernels(
         width: units of a layer.
         draws: number of networks, two or more.
         seed: of the weights.
-        progress: a bar on a terminal when it takes longer than two seconds; False for none, or a function (see
+        progress: a bar on a terminal; False for none, or a function (see
             `notsodeep.progress`) that is called after each draw.
     """
     rows = model.check_samples(X)

@@ -39,7 +39,7 @@ class ClassFeatures:
     Attributes:
         means: E_a[φ] in the core, in the span of U, shape (K, d).
         diagonals: the diagonal part of the covariances in the core, shape (K, d).
-        basis: U, orthonormal columns (d, q); None for the identity.
+        basis: U, orthonormal columns (d, q); the identity where the covariances do not commute.
         inner: the other part of the covariances, shape (K, q, q).
         rest: variances of the features along all other directions, in each class, shape (D, K).
         multiplicity: how many directions share each row of `rest`, shape (D,).
@@ -48,7 +48,7 @@ class ClassFeatures:
 
     means: Array
     diagonals: Array
-    basis: Array | None
+    basis: Array
     inner: Array
     rest: Array
     multiplicity: Array
@@ -57,7 +57,7 @@ class ClassFeatures:
     @property
     def inner_moments(self) -> Array:
         """E_a[φφᵀ] in the core without its diagonal part, in the columns of U, shape (K, q, q)."""
-        along = self.means if self.basis is None else self.means @ self.basis
+        along = self.means @ self.basis
         return np.asarray(self.inner + along[:, :, None] * along[:, None, :])
 
     @property
@@ -72,8 +72,6 @@ class ClassFeatures:
 
     def covariance_times(self, block: Array) -> Array:
         """Cov_a[φ] times a block (d, c) of the core, shape (K, d, c)."""
-        if self.basis is None:
-            return np.asarray(self.diagonals[:, :, None] * block + self.inner @ block)
         low = self.basis @ (self.inner @ (self.basis.T @ block))
         return np.asarray(self.diagonals[:, :, None] * block + low)
 
@@ -315,20 +313,18 @@ def _core(inputs: _Inputs, linear: Array, radial: _Radial, pairs: _Pairs) -> Cla
     links = [_links(a, inputs, radial, pairs) for a in range(inputs.classes)]
     # Directions of the coordinates that are linked to anything: means, C_a m_a, C_a C_b m_a.
     directions = np.vstack([inputs.means, *(vectors for vectors, _ in links)])
-    basis = _orthonormal(directions) if inputs.matrices is None else None
+    basis = _orthonormal(directions) if inputs.matrices is None else np.eye(inputs.means.shape[1])
     inner = []
     for a, (vectors, slopes) in enumerate(links):
-        between = linear[a] * (vectors if basis is None else vectors @ basis).T @ slopes
+        between = linear[a] * (vectors @ basis).T @ slopes
         corner = (
-            linear[a] ** 2 * inputs.matrices[a]
-            if inputs.matrices is not None
-            else np.zeros([len(between)] * 2)
+            np.zeros([len(between)] * 2) if inputs.matrices is None else linear[a] ** 2 * inputs.matrices[a]
         )
         inner.append(np.block([[corner, between], [between.T, _extras(a, inputs, radial, pairs)]]))
     return ClassFeatures(
         means=np.hstack([linear[:, None] * inputs.means, radial.means, pairs.means]),
         diagonals=np.hstack([linear[:, None] ** 2 * inputs.diagonals, np.zeros((inputs.classes, extra))]),
-        basis=None if basis is None else block_diag(basis, np.eye(extra)),
+        basis=block_diag(basis, np.eye(extra)),
         inner=np.stack(inner),
         rest=np.vstack([linear**2 * inputs.rest, pairs.rest]),
         multiplicity=np.append(inputs.multiplicity, pairs.multiplicity),

@@ -39,17 +39,42 @@ class _Resolvent:
 
     @classmethod
     def at(cls, features: ClassFeatures, moments: Array, eta: Array) -> _Resolvent:
-        """With `moments` = features.inner_moments."""
+        """By Woodbury's identity, N = -(I + M UᵀV)⁻¹M with M = Σ η_a M_a; then S_a R = D_aΔ⁻¹ + L_a Vᵀ.
+
+        Args:
+            features: the features of the classes.
+            moments: M_a, `features.inner_moments`.
+            eta: η, the effective numbers of samples.
+        """
+        basis = features.basis
+        scale = 1.0 / (1.0 + eta @ features.diagonals)
+        columns = scale[:, None] * basis
+        gram = basis.T @ columns
+        low = np.tensordot(eta, moments, axes=1)
+        inner: Array = -np.linalg.solve(np.eye(len(low)) + low @ gram, low).astype(np.float64)
+        reduced = inner @ gram + np.eye(len(low))  # I + N UᵀV
+        shares = features.diagonals * scale  # D_aΔ⁻¹, (K, d)
+        left = shares[:, :, None] * (basis @ inner) + basis @ (moments @ reduced.T)  # L_a, (K, d, q)
+        along = np.einsum("dq,kdq->kd", columns, left)
+        inside = columns.T @ left  # VᵀL_a, (K, q, q)
+        flat = inside.reshape(len(eta), -1)
+        turned = inside.transpose(0, 2, 1).reshape(len(eta), -1)
+        mixed = shares @ along.T
+        squares = shares @ (scale + np.einsum("dq,qr,dr->d", columns, inner, columns)) + along @ scale
+        squares = squares + turned @ (columns.T @ columns @ inner).ravel()
+        # The directions without means: R is diagonal there.
         other = 1.0 / (1.0 + features.rest @ eta)
         weighted = features.rest * (features.multiplicity * other)[:, None]
-        core = _dense_core if features.basis is None else _structured_core
-        scale, columns, inner, first, second, squares = core(features, moments, eta)
         return cls(
             scale=scale,
             columns=columns,
             inner=inner,
-            first=first + weighted.sum(axis=0),
-            second=second + weighted.T @ (features.rest * other[:, None]),
+            first=shares.sum(axis=1) + along.sum(axis=1) + weighted.sum(axis=0),
+            second=shares @ shares.T
+            + mixed
+            + mixed.T
+            + flat @ turned.T
+            + weighted.T @ (features.rest * other[:, None]),
             squares=squares + other @ weighted,
         )
 
@@ -57,44 +82,6 @@ class _Resolvent:
         """R times a block of the core."""
         low = self.columns @ (self.inner @ (self.columns.T @ block))
         return np.asarray(self.scale[:, None] * block + low)
-
-
-_Core = tuple[Array, Array, Array, Array, Array, Array]
-
-
-def _dense_core(features: ClassFeatures, moments: Array, eta: Array) -> _Core:
-    """R = (I + Σ η_a S_a)⁻¹ itself: here Δ is infinite, V the identity and N = R."""
-    system = np.tensordot(eta, moments, axes=1)
-    system[np.diag_indices(len(system))] += 1.0
-    inverse = np.asarray(np.linalg.inv(system), dtype=np.float64)
-    products = moments @ inverse  # S_a R
-    flat = products.reshape(len(eta), -1)
-    turned = products.transpose(0, 2, 1).reshape(len(eta), -1)
-    first = np.trace(products, axis1=1, axis2=2)
-    squares = turned @ inverse.ravel()
-    return np.zeros(len(inverse)), np.eye(len(inverse)), inverse, first, flat @ turned.T, squares
-
-
-def _structured_core(features: ClassFeatures, moments: Array, eta: Array) -> _Core:
-    """By Woodbury's identity, N = -(I + M UᵀV)⁻¹M with M = Σ η_a M_a; then S_a R = D_aΔ⁻¹ + L_a Vᵀ."""
-    basis = np.asarray(features.basis)
-    scale = 1.0 / (1.0 + eta @ features.diagonals)
-    columns = scale[:, None] * basis
-    gram = basis.T @ columns
-    low = np.tensordot(eta, moments, axes=1)
-    inner = -np.linalg.solve(np.eye(len(low)) + low @ gram, low)
-    reduced = inner @ gram + np.eye(len(low))  # I + N UᵀV
-    shares = features.diagonals * scale  # D_aΔ⁻¹, (K, d)
-    left = shares[:, :, None] * (basis @ inner) + basis @ (moments @ reduced.T)  # L_a, (K, d, q)
-    along = np.einsum("dq,kdq->kd", columns, left)
-    inside = columns.T @ left  # VᵀL_a, (K, q, q)
-    flat = inside.reshape(len(eta), -1)
-    turned = inside.transpose(0, 2, 1).reshape(len(eta), -1)
-    mixed = shares @ along.T
-    second = shares @ shares.T + mixed + mixed.T + flat @ turned.T
-    squares = shares @ (scale + np.einsum("dq,qr,dr->d", columns, inner, columns)) + along @ scale
-    squares = squares + turned @ (columns.T @ columns @ inner).ravel()
-    return scale, columns, inner, shares.sum(axis=1) + along.sum(axis=1), second, squares
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,7 +125,6 @@ class Pool:
         self.scale = float(self.kernel.diagonal().mean())
         self.intercept, self.seed = intercept, seed
         self._folds: dict[tuple[int, int], _Fold] = {}
-        self._drawn: dict[int, IntArray] = {}
         self._estimates: dict[tuple[int, float, int | None], PoolEstimate] = {}
 
     @cached_property
@@ -174,7 +173,9 @@ class Pool:
     def fold(self, n: int, draw: int) -> _Fold:
         """One training set of n samples; the whole pool in its own order if n = N."""
         if (n, draw) not in self._folds:
-            used, others = np.split(self._orders(n)[draw], [n])
+            generator = np.random.default_rng([self.seed, n, draw])
+            order = np.arange(n) if n == self.size else generator.permutation(self.size)
+            used, others = order[:n], order[n:]
             trained = TrainedKernel.of(
                 self.kernel[used][:, used], self.labelled.targets[used], intercept=self.intercept
             )
@@ -182,45 +183,11 @@ class Pool:
             self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
         return self._folds[n, draw]
 
-    def _orders(self, n: int) -> IntArray:
-        """The samples in an order for each training set, (training sets, N): the first n are the training set."""
-        if n not in self._drawn:
-            seeds = [[self.seed, n, draw] for draw in range(self.draws(n))]
-            orders = [np.random.default_rng(seed).permutation(self.size) for seed in seeds]
-            self._drawn[n] = np.arange(self.size)[None] if n == self.size else np.array(orders)
-        return self._drawn[n]
-
     def _figures(self, n: int, ridge: float, width: int | None) -> tuple[Array, Array, float]:
         """Hits and squared errors of all samples for all training sets, and the variance over networks."""
-        draws = range(self.draws(n))
-        # What is diagonalised already is not solved once more.
-        if width is None and not all((n, draw) in self._folds for draw in draws):
-            try:
-                return *self._solved(n, ridge), 0.0
-            except np.linalg.LinAlgError:
-                pass
-        parts = [self._one(n, draw, ridge, width) for draw in draws]
+        parts = [self._one(n, draw, ridge, width) for draw in range(self.draws(n))]
         hits, errors, networks = (np.array(part) for part in zip(*parts, strict=True))
         return hits, errors, float(networks.mean())
-
-    def _solved(self, n: int, ridge: float) -> tuple[Array, Array]:
-        """Hits and squared errors of the kernel at one ridge."""
-        orders, targets, codes = self._orders(n), self.labelled.targets, self.labelled.codes
-        hits, errors = np.full(orders.shape, np.nan), np.empty(orders.shape)
-        for draw, order in enumerate(orders):
-            used = order[:n]
-            held_out, scores = TrainedKernel.solved(
-                self.kernel[np.ix_(used, used)],
-                self.kernel[:, used],
-                targets[used],
-                ridge,
-                intercept=self.intercept,
-            )
-            scores[used] = held_out
-            errors[draw] = Scores(scores).squared_errors(targets)
-            if codes is not None:
-                hits[draw] = is_correct(scores, codes)
-        return hits, errors
 
     def _scores(self, n: int, draw: int, ridge: float, width: int | None) -> list[tuple[IntArray, Scores]]:
         """Scores of training samples that are left out and of the others, from the diagonalised matrix."""

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 from scipy.optimize import brentq
 
-from notsodeep.linalg.leave_one_out import leave_one_out_residuals
+from notsodeep.linalg.dense import leave_one_out_residuals
 from notsodeep.validation import Array, IntArray
 
 # Noise needs single precision only.
@@ -66,17 +65,7 @@ class TrainedKernel:
     @classmethod
     def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
         """Diagonalise the kernel matrix, and subtract the mean of the targets if there is an intercept."""
-        return cls._of(*np.linalg.eigh(kernel), targets, intercept)
-
-    @classmethod
-    def of_features(cls, features: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
-        """The same for the kernel of few features, (n, features), which are not squared."""
-        vectors, roots, _ = np.linalg.svd(features)
-        values = np.pad(roots**2, (0, len(features) - len(roots)))
-        return cls._of(values, vectors, targets, intercept)
-
-    @classmethod
-    def _of(cls, values: Array, vectors: Array, targets: Array, intercept: bool) -> TrainedKernel:
+        values, vectors = np.linalg.eigh(kernel)
         mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
         # Equal samples have an eigenvalue that is zero but for rounding.
         least = np.finfo(np.float64).eps * float(values.max(initial=0.0))
@@ -113,35 +102,6 @@ class TrainedKernel:
         # λ'²|Q φ|² for the sample that is left out, Q = (ΦᵀΦ + λ'I)⁻¹ of the others.
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
         return Scores(scores, self._network_variance(penalty, width, lengths))
-
-    @staticmethod
-    def solved(
-        kernel: Array, cross: Array, targets: Array, ridge: float, *, intercept: bool
-    ) -> tuple[Array, Array]:
-        """Scores of left-out training samples and of new ones, for one ridge: a tenth of the work of diagonalising.
-
-        Args:
-            kernel: of the training samples, (n, n); overwritten.
-            cross: K(new, training), (new, n).
-            targets: of the training samples, (n, outputs).
-            ridge: λ; a LinAlgError if that is too small for a kernel matrix that is nearly singular.
-            intercept: subtract the mean of the targets first.
-        """
-        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
-        centred = targets - mean
-        kernel[np.diag_indices_from(kernel)] += ridge
-        # The transposed matrix is the same, and laid out as LAPACK expects it.
-        factor, failed = lapack.dpotrf(kernel.T, lower=1, overwrite_a=1)
-        if not failed:
-            both, _ = lapack.dpotrs(factor, np.column_stack([centred, np.ones(len(kernel))]), lower=1)
-            inverse, failed = lapack.dpotri(factor, lower=1, overwrite_c=1)
-        if failed:
-            raise np.linalg.LinAlgError("The kernel matrix is singular.")
-        dual, ones, diagonal = both[:, :-1], both[:, -1:], inverse.diagonal()[:, None]
-        residuals = leave_one_out_residuals(
-            centred, dual, diagonal, ones if intercept else None, len(kernel) - 1
-        )
-        return centred - residuals + mean, cross @ dual + mean
 
     def left_out_residuals(self, ridges: Array) -> Array:
         """Targets minus left-out scores at several ridges, (ridges, n, outputs)."""

@@ -7,9 +7,9 @@ are cheap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import linalg
@@ -23,10 +23,32 @@ from notsodeep.validation import Array
 _START = 20240721
 # Columns beyond the wanted ones: eigenvalues just below them then converge as well, and the wanted ones faster.
 _EXTRA = 8
+# Columns beyond the wanted rank of a random range finder.
+_EXTRA_RANGE = 10
 # Below this fraction of the largest a direction is rounding.
 BREAKDOWN = 1e-13
 # Below this size an operator is made a matrix.
 _SMALL = 20
+
+
+class SymmetricOperator(LinearOperator):
+    """A symmetric n × n matrix; `_matmat` gives its product with an (n, m) block."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(np.float64, (n, n))
+
+    @property
+    def n(self) -> int:
+        """The number of rows and columns."""
+        return int(self.shape[0])
+
+    def _matvec(self, vector: Array) -> Array:
+        return np.asarray(self._matmat(np.reshape(vector, (-1, 1)))[:, 0])
+
+    def _adjoint(self) -> Self:
+        return self
+
+    _transpose = _adjoint
 
 
 def extreme_eigenvalues(operator: Any, k: int, which: str = "LM", tolerance: float = 0.0) -> Array:
@@ -128,3 +150,27 @@ def _new_directions(block: Array, basis: Array) -> Array:
     # What pivoting leaves of rounding may lean on the basis again.
     columns = columns - basis @ (basis.T @ columns)
     return np.asarray(linalg.qr(columns, mode="economic", check_finite=False)[0])
+
+
+def leading_part(
+    multiply: Callable[[Array], Array], n: int, rank: int, *, seed: int, passes: int
+) -> tuple[Array, Array]:
+    """Eigenvalues of largest magnitude and eigenvectors of a symmetric n × n matrix, by a random range finder.
+
+    Args:
+        multiply: the product of the matrix with an (n, b) block; called passes + 1 times, with rank + 10 columns.
+        n: the size of the matrix.
+        rank: how many eigenvalues.
+        seed: of the random start.
+        passes: products before the one that measures; two serve a spectrum that falls slowly.
+
+    Returns:
+        The eigenvalues (rank,), and the eigenvectors in columns (n, rank).
+    """
+    image = np.random.default_rng(seed).standard_normal((n, min(rank + _EXTRA_RANGE, n)))
+    for _ in range(passes):
+        image = linalg.qr(multiply(image), mode="economic", check_finite=False)[0]
+    small = image.T @ multiply(image)
+    values, vectors = linalg.eigh((small + small.T) / 2.0, check_finite=False)
+    kept = np.argsort(-np.abs(values))[: min(rank, n)]
+    return values[kept], np.asarray(image @ vectors[:, kept])

@@ -12,9 +12,12 @@ from scipy import linalg
 
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.linalg.low_rank import ROUNDING, inverse_root, positive_woodbury_core
 from notsodeep.validation import Array
 
+# An eigenvalue of a positive semi-definite matrix below this fraction of the largest is rounding.
+_ROUNDING = 1e-12
+# Directions of F below this fraction of the largest are left to the diagonal.
+_NO_DIRECTION = 1e-10
 # After the recursion says "converged" the true residual is computed; so many times the iteration may start again.
 _RESTARTS = 3
 
@@ -181,7 +184,7 @@ class Nystrom:
         factor = columns @ inverse_root(columns[chosen])
         # The singular values of the factor, by its small Gram matrix.
         squares, turn = linalg.eigh(factor.T @ factor, check_finite=False)
-        kept = squares > ROUNDING * squares[-1]
+        kept = squares > _ROUNDING * squares[-1]
         self._values = squares[kept] + ridge
         self._basis = factor @ (turn[:, kept] / np.sqrt(squares[kept]))
 
@@ -214,3 +217,25 @@ class LowRankInverse:
         first = block / self._diagonal
         inside = self._middle @ (self._columns.T @ first)
         return np.asarray(first - (self._columns @ inside) / self._diagonal)
+
+
+def inverse_root(matrix: Array) -> Array:
+    """Columns W with W Wᵀ the (pseudo-)inverse of a positive semi-definite matrix, as Nyström's approximation needs."""
+    values, vectors = linalg.eigh((matrix + matrix.T) / 2.0, check_finite=False)
+    kept = values > _ROUNDING * values[-1]
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+
+
+def positive_woodbury_core(gram: Array, core: Array, least: float) -> Array:
+    """M of Woodbury's identity for a matrix whose eigenvalues, relative to those of δ, are raised to at least `least`.
+
+    For δ diagonal, F thin and Γ = Fᵀ δ⁻¹ F: (δ + F S Fᵀ)⁻¹ = δ⁻¹ - δ⁻¹ F M Fᵀ δ⁻¹ with M = S (I + Γ S)⁻¹, a form that
+    never inverts the core S, which may be singular.
+    """
+    squares, turn = linalg.eigh(gram, check_finite=False)
+    kept = squares > _NO_DIRECTION * max(float(squares[-1]), 1e-300)
+    roots = np.sqrt(squares[kept])
+    small = (turn[:, kept].T @ core @ turn[:, kept]) * roots[:, None] * roots
+    values, vectors = linalg.eigh((small + small.T) / 2.0, check_finite=False)
+    back = (turn[:, kept] / roots) @ vectors
+    return np.asarray((back * (1.0 - 1.0 / np.maximum(1.0 + values, least))) @ back.T)

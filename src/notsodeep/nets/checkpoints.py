@@ -11,6 +11,7 @@ import hashlib
 import io
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from notsodeep.files import atomic_write
 from notsodeep.fingerprint import describe, differences
 from notsodeep.nets.history import Epoch
 from notsodeep.nets.modules import Net
-from notsodeep.nets.samples import TrainingData
+from notsodeep.nets.samples import LabelledSamples
 
 State = dict[str, Any]
 
@@ -36,21 +37,22 @@ class CheckpointFile:
     Args:
         path: the file.
         module: the network, with its initial weights.
-        data: training and test samples.
+        parts: training samples, and test samples if there are any.
         settings: settings that must agree for the training to be continued.
     """
 
-    def __init__(self, path: Path, module: Net, data: TrainingData, settings: State) -> None:
+    def __init__(self, path: Path, module: Net, parts: list[LabelledSamples], settings: State) -> None:
         self.path, self.module = path, module
+        largest_norm = max(float(part.inputs.norm(dim=1).max()) for part in parts)
         sizes = f"{'×'.join(map(str, module.sample_shape))}-{module.width}-{module.out_features}"
         self.settings = settings | {
             "network": f"{type(module).__name__} {sizes}, train={module.train_mode}",
-            "model": describe(module.spec, data.largest_norm()),
+            "model": describe(module.spec, largest_norm),
             "factors": dict(module.factors),
             "precision": str(module.readout.dtype),
             "solver": module.solver_settings,
         }
-        for name, part in (("train", data.train), ("test", data.test)):
+        for name, part in zip_longest(("train", "test"), parts):
             known = "none" if part is None else _tensor_hash({"X": part.inputs, "y": part.target})
             self.settings[f"{name} data"] = known
         self.initial = _tensor_hash(module.state_dict())
@@ -102,12 +104,12 @@ class CheckpointFile:
 
 def checkpoint_path(path: str | Path | None) -> Path | None:
     """The file as a path; raises an error unless its folder exists."""
-    file = None if path is None else Path(path)
-    if file is not None and not file.parent.is_dir():
-        raise InputError(
-            f"The folder {file.parent} of the checkpoint does not exist. Create it, or name another."
-        )
-    if file is not None and file.is_dir():
+    if path is None:
+        return None
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise InputError(f"The folder {file.parent} of the checkpoint does not exist. Create it first.")
+    if file.is_dir():
         raise InputError(f"The checkpoint {file} is a folder. Name a file, such as {file / 'training.pt'}.")
     return file
 

@@ -23,7 +23,7 @@ from notsodeep.kernels import exact_kernel
 from notsodeep.nets.empirical import empirical_kernels
 from notsodeep.nets.modules import Net
 
-OPTIMIZERS = ("sgd", "momentum", "adam", "gd")
+OPTIMIZERS = ("sgd", "momentum", "adam")
 MOMENTUM = 0.9
 # Largest curvature of each loss in the outputs.
 _CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
@@ -41,16 +41,17 @@ def default_lr(module: Net, inputs: Tensor, optimizer: str, loss: str, batch_siz
     Args:
         module: the network.
         inputs: its training samples; for a readout module their features.
-        optimizer: "sgd", "momentum", "adam" or "gd".
+        optimizer: "sgd", "momentum" or "adam".
         loss: "cross_entropy" or "squared".
-        batch_size: samples per step (not looked at for "gd").
+        batch_size: samples per step.
     """
     if optimizer == "adam":
         columns = module.width if module.train_mode == "readout" else module.hidden_fan_in
         return _ADAM[module.train_mode] / (columns if module.scaling == "standard" else sqrt(columns))
     kernel = _kernel(module, inputs[:: max(1, len(inputs) // _SAMPLE)][:_SAMPLE])
     top = float(np.linalg.eigvalsh(kernel)[-1]) / len(kernel)
-    noise = 0.0 if optimizer == "gd" else float(np.mean(np.diag(kernel))) / min(batch_size, len(inputs))
+    # All samples together have no noise.
+    noise = float(np.mean(np.diag(kernel))) / batch_size if batch_size < len(inputs) else 0.0
     rate = 1.0 / (_CURVATURE[loss] * (top + noise))
     # In the long run momentum multiplies a step by 1/(1 - momentum).
     return rate * (1.0 - MOMENTUM) if optimizer == "momentum" else rate

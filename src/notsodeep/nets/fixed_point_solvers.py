@@ -7,7 +7,7 @@ converged leave the loop, so that slow samples do not cost iterations of the fas
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -75,20 +75,15 @@ class Stage:
     Attributes:
         method: "iteration", "anderson" or "damped".
         steps: evaluations of f.
-        rows: number of samples that it was given.
-        unsolved: number of those that it did not solve.
-        residual: the largest of their residuals afterwards.
+        residual: the largest residual of its samples afterwards.
     """
 
     method: str
     steps: int
-    rows: int
-    unsolved: int
     residual: float
 
     def __str__(self) -> str:
-        left = f", {self.unsolved} samples unsolved" if self.unsolved else ""
-        return f"{self.method}: {self.steps} steps, residual {self.residual:.1e}{left}"
+        return f"{self.method}: {self.steps} steps, residual {self.residual:.1e}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,23 +122,9 @@ class SolveReport(Shown):
 
     def __str__(self) -> str:
         late = int((~(self.residuals <= self.tolerance)).sum())
-        verdict = (
-            "all samples converged"
-            if not late
-            else f"{late} of {len(self.residuals)} samples did not converge"
-        )
-        stages = "; ".join(map(str, self.stages))
+        failed = f"{late} of {len(self.residuals)} samples did not converge"
+        verdict, stages = failed if late else "all samples converged", "; ".join(map(str, self.stages))
         return f"{verdict} in {self.steps} steps ({stages}), tolerance {self.tolerance:.1e}"
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "converged": self.converged,
-            "method": self.method,
-            "steps": self.steps,
-            "residual": float(self.residuals.max()) if len(self.residuals) else 0.0,
-            "tolerance": self.tolerance,
-            "samples": len(self.residuals),
-        }
 
 
 class RowProblem(Protocol):
@@ -177,9 +158,8 @@ def solve(problem: RowProblem, options: SolverOptions) -> tuple[Tensor, SolveRep
         if method == "iteration":
             rate = run.rate
         row_steps += run.row_steps
-        left = int((~states.solved[rows]).sum())
         worst = float(states.residuals[rows].max()) if len(rows) else 0.0
-        stages.append(Stage(method, run.steps, len(rows), left, worst))
+        stages.append(Stage(method, run.steps, worst))
     states.fill_unsolved(problem)
     return states.answer, SolveReport(tuple(stages), states.residuals, tolerance, rate, row_steps)
 
@@ -362,4 +342,4 @@ class _Damped(_Iteration):
 
 _RUNS = {"iteration": _Iteration, "anderson": _Anderson, "damped": _Damped}
 
-__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "Stage", "solve"]
+__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "solve"]

@@ -1,13 +1,11 @@
-"""The record of a training: one row for each epoch, what the equilibrium solvers did, and why training ended."""
+"""The record of a training: one row for each epoch, with what the solvers did, and why training ended."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from statistics import fmean
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from notsodeep.display import Shown
-from notsodeep.nets.fixed_point_solvers import SolveReport
 
 
 @dataclass(frozen=True)
@@ -73,42 +71,3 @@ class History(Shown):
     def as_dicts(self) -> list[dict[str, Any]]:
         """The epochs as plain dictionaries."""
         return [asdict(row) for row in self.rows]
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "epochs": len(self.rows),
-            "lr": self.lr,
-            "last": str(self.last) if self.rows else None,
-            "stopped": self.stopped,
-            "resumed": self.resumed,
-        }
-
-
-@dataclass
-class SolverLog:
-    """Steps of the equilibrium solvers, forward and backward, batch by batch, and the worst residual of all."""
-
-    forward: list[int] = field(default_factory=list)
-    adjoint: list[int] = field(default_factory=list)
-    residual: float | None = None
-
-    def add_forward(self, report: SolveReport | None) -> None:
-        """Count a forward solve; an explicit network has no report."""
-        if report is not None:
-            self.forward.append(report.steps)
-            self.residual = max(self.residual or 0.0, float(report.residuals.max()))
-
-    def add_adjoint(self, report: SolveReport | None) -> None:
-        """Count a backward solve; an explicit network has no report."""
-        if report is not None:
-            self.adjoint.append(report.steps)
-
-    @property
-    def forward_steps(self) -> float | None:
-        """Mean number of forward steps per batch."""
-        return fmean(self.forward) if self.forward else None
-
-    @property
-    def adjoint_steps(self) -> float | None:
-        """Mean number of backward steps per batch."""
-        return fmean(self.adjoint) if self.adjoint else None

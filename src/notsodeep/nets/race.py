@@ -27,20 +27,18 @@ from notsodeep.designs.families import plain_layers
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.fingerprint import fingerprint
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.models import DEQ, ConvDEQ, Model
 from notsodeep.nets.checkpoints import checkpoint_path
-from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.history import History
 from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import Net, network_of
-from notsodeep.nets.samples import compute_features, evaluation_rows
-from notsodeep.nets.training import FitSettings, fit
+from notsodeep.nets.samples import evaluation_rows
+from notsodeep.nets.training import fit
 from notsodeep.progress import Report, reported
-from notsodeep.validation import as_labels, one_of, unknown_labels
+from notsodeep.validation import as_count, as_labels, as_number, one_of, unknown_labels
 
 MODELS = ("deq", "twin", "plain")
 KERNEL = {"readout": "ck", "all": "ntk"}
-_RATE_ROWS = 512
 
 Labels = NDArray[np.intp]
 Part = tuple[ArrayLike, ArrayLike]
@@ -119,15 +117,6 @@ class Race(Shown):
         """The standings as plain dictionaries."""
         return [asdict(standing) for standing in self.standings]
 
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "accuracy": {one.model: one.accuracy for one in self.standings},
-            "agreement": {one.model: one.agreement for one in self.standings},
-            "lr": self.lr,
-            "runs": len(self.runs),
-            "design": self.design.family,
-        }
-
 
 @dataclass(frozen=True)
 class RaceSettings:
@@ -138,11 +127,8 @@ class RaceSettings:
         width: of all networks; the number of channels of convolutional ones.
         mode: "readout" or "all": what is trained.
         seeds: the number of seeds; 0, 1, … are the seeds of weights and shuffling.
-        epochs: as in `fit`, like the next four.
-        optimizer: "sgd", "momentum", "adam" or "gd".
-        lr: one rate for all; by default that of the DEQ.
-        batch_size: samples per step.
-        loss: "cross_entropy" or "squared".
+        epochs: passes over the training samples.
+        lr: one rate for all, of stochastic gradient descent; by default that of the first model.
         contractive: as in `DEQNet`.
         scale: how samples are preprocessed, `Preprocessing.named`; fitted to the training samples.
     """
@@ -152,10 +138,7 @@ class RaceSettings:
     mode: str = "readout"
     seeds: int = 3
     epochs: int = 20
-    optimizer: str = "sgd"
     lr: float | None = None
-    batch_size: int = 128
-    loss: str = "cross_entropy"
     contractive: bool | float = False
     scale: str = "auto"
 
@@ -168,9 +151,10 @@ class RaceSettings:
                 f"models lists each model once, at least one of {', '.join(MODELS)}; got {self.models!r}."
             )
         one_of(self.mode, tuple(KERNEL), "mode")
-        if self.seeds < 1:
-            raise InputError(f"seeds={self.seeds}: at least one is needed, and two for a standard deviation.")
-        FitSettings(self.optimizer, self.lr, self.epochs, self.batch_size, self.loss)
+        as_count(self.seeds, "seeds")
+        as_count(self.epochs, "epochs")
+        if self.lr is not None:
+            as_number(self.lr, "lr", positive=True)
 
 
 def race(
@@ -199,94 +183,44 @@ def race(
     starts = [(model, seed) for seed in range(settings.seeds) for model in settings.models]
     folder = None if checkpoint_dir is None else Path(checkpoint_dir)
     files = [checkpoint_path(folder and folder / f"{model}-{seed}.pt") for model, seed in starts]
-    setup = _Setup.of(deq, train, test, settings)
-    lr = setup.default_lr() if settings.lr is None else settings.lr
+    names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
+    y_test = _renumbered(as_labels(test[1], None), names)
+    X_train, X_test = _scaled(settings.scale, train[0], test[0], images=isinstance(deq, ConvDEQ))
+    tau0 = sqrt(float(np.mean(deq.squared_norms(X_train.astype(np.float64)))))
+    centred = deq.centred(tau0) if isinstance(deq, DEQ) else deq
+    designed = design(centred, tau0, KERNEL[settings.mode], X=X_train)
+    plain = plain_layers(centred, len(designed.network.layers), tau0)
+    specs = {"deq": centred, "twin": designed.network, "plain": plain}
+    parts = [
+        (torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))
+        for X, y in ((X_train, y_train), (X_test, y_test))
+    ]
+    lr = settings.lr
+    runs: list[Run] = []
+    options: dict[str, Any] = {"train": settings.mode, "contractive": settings.contractive}
     with reported(progress, "") as report:
-        runs = [
-            setup.run(model, seed, lr, file, _part_of(report, number, len(starts), f"{model}, seed {seed},"))
-            for number, ((model, seed), file) in enumerate(zip(starts, files, strict=True))
-        ]
-    standings = tuple(_standing(model, setup, runs) for model in settings.models)
-    return Race(standings, tuple(runs), setup.design, lr, setup.tau0)
+        for (model, seed), file in zip(starts, files, strict=True):
+            net = network_of(
+                specs[model], X_train.shape[1:], settings.width, len(names), seed=seed, **options
+            )
+            part = _part_of(report, len(runs), len(starts), f"{model}, seed {seed},")
+            how: dict[str, Any] = {"optimizer": "sgd", "lr": lr, "epochs": settings.epochs, "seed": seed}
+            history = fit(net, *parts, **how, checkpoint=file, progress=part)
+            lr = history.lr
+            runs.append(_measured(model, seed, net, history, *parts[1]))
+    largest_norm = max(float(X.norm(dim=1).max()) for X, _ in parts)
+    standings = [_standing(model, specs[model], largest_norm, runs) for model in settings.models]
+    return Race(tuple(standings), tuple(runs), designed, runs[0].history.lr, tau0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Setup:
-    """The prepared data, the design of the twin and the settings that all models of a race share."""
-
-    deq: DEQ | ConvDEQ
-    design: Design
-    tau0: float
-    train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
-    classes: int
-    settings: RaceSettings
-
-    @classmethod
-    def of(cls, deq: DEQ | ConvDEQ, train: Part, test: Part, settings: RaceSettings) -> _Setup:
-        names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
-        y_test = _renumbered(as_labels(test[1], None), names)
-        X_train, X_test = _scaled(settings.scale, train[0], test[0], images=isinstance(deq, ConvDEQ))
-        tau0 = sqrt(float(np.mean(deq.squared_norms(X_train.astype(np.float64)))))
-        centred = deq.centred(tau0) if isinstance(deq, DEQ) else deq
-        ready = [
-            (torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y))
-            for X, y in ((X_train, y_train), (X_test, y_test))
-        ]
-        twin = design(centred, tau0, KERNEL[settings.mode], X=X_train)
-        return cls(centred, twin, tau0, ready[0], ready[1], len(names), settings)
-
-    def spec(self, model: str) -> DEQ | ConvDEQ | Explicit | ConvExplicit:
-        """The specification of a model."""
-        if model == "deq":
-            return self.deq
-        if model == "twin":
-            return self.design.network
-        return plain_layers(self.deq, len(self.design.network.layers), self.tau0)
-
-    def build(self, model: str, seed: int) -> Net:
-        """A fresh network."""
-        settings = self.settings
-        return network_of(
-            self.spec(model),
-            self.train[0].shape[1:],
-            settings.width,
-            self.classes,
-            train=settings.mode,
-            seed=seed,
-            contractive=settings.contractive,
-        )
-
-    def default_lr(self) -> float:
-        """The learning rate that suits the DEQ."""
-        net, settings = self.build("deq", 0), self.settings
-        inputs = self.train[0][:: max(1, len(self.train[0]) // _RATE_ROWS)]
-        if settings.mode == "readout" and settings.optimizer != "adam":
-            inputs = compute_features(net, inputs)
-        return default_lr(net, inputs, settings.optimizer, settings.loss, settings.batch_size)
-
-    def run(self, model: str, seed: int, lr: float, checkpoint: Path | None, report: Report) -> Run:
-        """Train one network and measure it."""
-        net, settings = self.build(model, seed), self.settings
-        history = fit(
-            net,
-            self.train,
-            self.test,
-            optimizer=settings.optimizer,
-            lr=lr,
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            loss=settings.loss,
-            seed=seed,
-            checkpoint=checkpoint,
-            progress=report,
-        )
-        with torch.no_grad():
-            blocks = self.test[0].split(evaluation_rows(net))  # type: ignore[no-untyped-call]
-            predictions = torch.cat([net(block).argmax(dim=1) for block in blocks]).numpy().astype(np.intp)
-        accuracy = float(np.mean(predictions == self.test[1].numpy()))
-        seconds = inference_seconds(net, self.test[0][: evaluation_rows(net)])
-        return Run(model, seed, accuracy, predictions, history, seconds)
+@torch.no_grad()
+def _measured(model: str, seed: int, net: Net, history: History, X: Tensor, y: Tensor) -> Run:
+    """The run of a trained network, with its accuracy and speed on the test samples."""
+    rows = evaluation_rows(net)
+    predictions = torch.cat([net(block).argmax(dim=1) for block in X.split(rows)])  # type: ignore[no-untyped-call]
+    accuracy = float((predictions == y).double().mean())
+    seconds = inference_seconds(net, X[:rows])
+    return Run(model, seed, accuracy, predictions.numpy().astype(np.intp), history, seconds)
 
 
 def _scaled(how: str, *parts: ArrayLike, images: bool) -> list[NDArray[Any]]:
@@ -326,7 +260,7 @@ def _part_of(report: Report, number: int, count: int, title: str) -> Report:
     return part
 
 
-def _standing(model: str, setup: _Setup, runs: Sequence[Run]) -> Standing:
+def _standing(model: str, spec: Model, largest_norm: float, runs: Sequence[Run]) -> Standing:
     own = [run for run in runs if run.model == model]
     deqs = {run.seed: run.predictions for run in runs if run.model == "deq"}
     pairs = (
@@ -338,11 +272,10 @@ def _standing(model: str, setup: _Setup, runs: Sequence[Run]) -> Standing:
     epochs = [row.seconds for run in own for row in run.history.rows]
     features = [run.history.feature_seconds for run in own if run.history.feature_seconds is not None]
     stopped = [f"seed {run.seed}, {run.history.stopped}" for run in own if run.history.stopped is not None]
-    largest_norm = max(float(X.norm(dim=1).max()) for X, _ in (setup.train, setup.test))
     return Standing(
         model=model,
-        network=str(setup.spec(model)),
-        fingerprint=fingerprint(setup.spec(model), largest_norm),
+        network=str(spec),
+        fingerprint=fingerprint(spec, largest_norm),
         accuracy=fmean(accuracies),
         accuracy_sd=stdev(accuracies) if len(own) > 1 else None,
         agreement=fmean(float(np.mean(one == other)) for one, other in pairs) if pairs else None,

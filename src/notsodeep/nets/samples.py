@@ -14,15 +14,13 @@ from torch.nn import functional
 
 from notsodeep.errors import InputError
 from notsodeep.memory import available_bytes
-from notsodeep.nets.history import SolverLog
+from notsodeep.nets.fixed_point_solvers import SolveReport
 from notsodeep.nets.modules import Net
 from notsodeep.validation import as_real
 
 # Rows per call without gradients, and how many numbers they may have in a layer: large enough for the matrix
 # products, small beside the data.
 _EVALUATION_ROWS, _EVALUATION_NUMBERS = 1024, 2**24
-# Bytes that are always free: to ask how many there are takes longer than to use these.
-_SMALL = 2**24
 
 
 def evaluation_rows(module: Net) -> int:
@@ -32,7 +30,7 @@ def evaluation_rows(module: Net) -> int:
 
 @dataclass(frozen=True)
 class LabelledSamples:
-    """Inputs (samples, or features in rows), targets of the loss in rows, and the classes where there are any."""
+    """Inputs (samples, or their features in rows), targets of the loss in rows, and classes where there are any."""
 
     inputs: Tensor
     target: Tensor
@@ -53,13 +51,12 @@ class LabelledSamples:
             yield LabelledSamples(self.inputs[part], self.target[part], labels)
 
 
-def as_samples(
-    inputs: Any, y: Any, module: Net, loss: str, name: str, *, features: bool = False
-) -> LabelledSamples:
-    """Inputs (or features) and their targets, on the device and in the precision of the module."""
-    what = f"The inputs of {name}"
-    rows = as_matrix(inputs, module.width, module, what) if features else as_inputs(inputs, module, what)
-    target, labels = _as_target(y, module, loss, name)
+def as_samples(pair: Any, module: Net, loss: str, name: str) -> LabelledSamples:
+    """Samples and targets of a pair (X, y), on the device and in the precision of the module."""
+    if not (isinstance(pair, tuple | list) and len(pair) == 2):
+        raise InputError(f"{name} must be a pair (X, y); got {type(pair).__name__}.")
+    rows = as_inputs(pair[0], module, f"The inputs of {name}")
+    target, labels = _as_target(pair[1], module, loss, name)
     if len(rows) != len(target):
         raise InputError(
             f"{name} has {len(rows)} samples and {len(target)} targets; one target for each sample is needed."
@@ -71,16 +68,6 @@ def as_inputs(X: Any, module: Net, name: str) -> Tensor:
     """Finite samples of the shape that the module takes, on its device and in its precision."""
     given = as_tensor(X, name)
     module.check_shape(given.shape, name)
-    return _finite(given, module, name)
-
-
-def as_matrix(X: Any, columns: int, module: Net, name: str) -> Tensor:
-    """Finite rows of `columns` numbers, on the device and in the precision of the module."""
-    given = as_tensor(X, name)
-    if given.ndim != 2 or given.shape[1] != columns:
-        raise InputError(
-            f"{name} must be a matrix of samples in rows with {columns} columns; got shape {tuple(given.shape)}."
-        )
     return _finite(given, module, name)
 
 
@@ -121,7 +108,12 @@ def _as_target(y: Any, module: Net, loss: str, name: str) -> tuple[Tensor, Tenso
             "outputs. Convert the labels, or use loss='squared' for real targets."
         )
     column = given[:, None] if given.ndim == 1 else given
-    return as_matrix(column, module.out_features, module, f"The targets of {name}"), None
+    if column.ndim != 2 or column.shape[1] != module.out_features:
+        raise InputError(
+            f"The targets of {name} must be a matrix with {module.out_features} columns, one for each output of the "
+            f"module; got shape {tuple(given.shape)}."
+        )
+    return _finite(column, module, f"The targets of {name}"), None
 
 
 def _one_hot(labels: Tensor, module: Net, name: str) -> tuple[Tensor, Tensor]:
@@ -134,71 +126,13 @@ def _one_hot(labels: Tensor, module: Net, name: str) -> tuple[Tensor, Tensor]:
     return functional.one_hot(labels, classes).to(module.readout.dtype), labels
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """The checked samples of a training.
-
-    Attributes:
-        train: training samples.
-        test: test samples, if there are any.
-        has_features: whether `inputs` are features that were given for a readout module, rather than samples.
-    """
-
-    train: LabelledSamples
-    test: LabelledSamples | None
-    has_features: bool
-
-    @classmethod
-    def of(
-        cls,
-        module: Net,
-        train: tuple[Any, Any],
-        test: tuple[Any, Any] | None,
-        loss: str,
-        features: tuple[Any, Any] | None,
-    ) -> TrainingData:
-        """Check the data that `fit` was given; the arguments are those of `fit`."""
-        if features is not None and module.train_mode != "readout":
-            raise InputError(
-                "features= is for modules made with train='readout'; this one trains all its weights."
-            )
-
-        def checked(pair: Any, given: Any, name: str) -> LabelledSamples:
-            if not (isinstance(pair, tuple | list) and len(pair) == 2):
-                raise InputError(f"{name} must be a pair (X, y); got {type(pair).__name__}.")
-            if features is not None and given is None:
-                raise InputError(f"features= lacks those of {name}: give both, or leave {name} out.")
-            inputs = pair[0] if given is None else given
-            return as_samples(inputs, pair[1], module, loss, name, features=features is not None)
-
-        given = features or (None, None)
-        data = cls(
-            checked(train, given[0], "train"),
-            None if test is None else checked(test, given[1], "test"),
-            features is not None,
-        )
-        if module.train_mode == "readout" and not data.has_features:
-            refuse_too_large(sum(len(part) for part in data.parts), module)
-        return data
-
-    @property
-    def parts(self) -> list[LabelledSamples]:
-        """The training samples, and the test samples if there are any."""
-        return [self.train] if self.test is None else [self.train, self.test]
-
-    def largest_norm(self) -> float:
-        """The largest norm of a sample, of an image at one position; 0 where only features are known."""
-        return 0.0 if self.has_features else max(float(part.inputs.norm(dim=1).max()) for part in self.parts)
-
-
-def compute_features(module: Net, X: Any, *, rows: int | None = None, log: SolverLog | None = None) -> Tensor:
+def compute_features(module: Net, X: Any, *, log: list[SolveReport] | None = None) -> Tensor:
     """The features of all samples, (n, width), computed in batches and without gradients.
 
     Args:
         module: the network.
         X: samples, as the network takes them.
-        rows: samples of a batch; 1024 if not given, fewer where a layer of so many would be large.
-        log: of the equilibrium solvers.
+        log: a list that receives the report of each equilibrium solve.
 
     Raises:
         InputError: if they would not fit into memory; nothing is allocated then.
@@ -206,31 +140,25 @@ def compute_features(module: Net, X: Any, *, rows: int | None = None, log: Solve
     """
     samples = as_inputs(X, module, "X")
     refuse_too_large(len(samples), module)
-    rows = rows or evaluation_rows(module)
+    rows = evaluation_rows(module)
     features = samples.new_empty((len(samples), module.width))
     with torch.no_grad():
         for start in range(0, len(samples), rows):
             features[start : start + rows] = module.features(samples[start : start + rows])
-            if log is not None:
-                log.add_forward(module.last_solve)
+            if log is not None and module.last_solve is not None:
+                log.append(module.last_solve)
     return features
 
 
 def refuse_too_large(count: int, module: Net) -> None:
     """Say what the features of `count` samples need before they are allocated, if that is more than there is."""
-    item = module.readout.element_size()
+    readout = module.readout
+    item, on_gpu = readout.element_size(), readout.device.type == "cuda"
     needed = module.width * count * item
-    if needed <= _SMALL:
-        return
-    free = available_memory(module.readout.device)
+    free = int(torch.cuda.mem_get_info(readout.device)[0]) if on_gpu else available_bytes()
     if needed > free:
         raise InputError(
             f"The {module.width} features of {count} samples each take {module.width} × {count} × {item} "
             f"bytes = {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free. Use fewer samples, a smaller "
             "width, or train='all', which keeps one batch at a time."
         )
-
-
-def available_memory(device: torch.device) -> int:
-    """Free bytes of the device; on the CPU within the limit of the container."""
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_bytes()

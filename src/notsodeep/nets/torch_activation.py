@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.backend import TorchForm
-from notsodeep.gaussian.shapes import Shape
+from notsodeep.gaussian.shapes import Shape, TorchForm
 
 
 class TorchActivation:

@@ -2,7 +2,7 @@
 
 A training that is interrupted can be continued from a checkpoint (`nets.checkpoints`).
 
-The rate of "sgd", "momentum" and "gd" is that of the tangent kernel, whatever the scaling in which weights are stored
+The rate of "sgd" and "momentum" is that of the tangent kernel, whatever the scaling in which weights are stored
 (`Net.parameter_groups`); Adam takes the weights as they are stored.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -21,10 +22,17 @@ from torch.nn import functional
 from notsodeep.errors import ConvergenceError
 from notsodeep.nets.checkpoints import CheckpointFile, State, checkpoint_path
 from notsodeep.nets.default_learning_rate import MOMENTUM, OPTIMIZERS, default_lr
-from notsodeep.nets.history import Epoch, History, SolverLog
+from notsodeep.nets.fixed_point_solvers import SolveReport
+from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.measure import synchronised_time
 from notsodeep.nets.modules import Net
-from notsodeep.nets.samples import LabelledSamples, TrainingData, compute_features, evaluation_rows
+from notsodeep.nets.samples import (
+    LabelledSamples,
+    as_samples,
+    compute_features,
+    evaluation_rows,
+    refuse_too_large,
+)
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_count, as_number, one_of
 
@@ -40,34 +48,14 @@ _SMALLEST_NORM, _LARGEST_NORM = 0.3, 30.0
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a network is trained; the attributes are arguments of `fit`, and are checked here."""
+    """How a network is trained; the attributes are arguments of `fit`."""
 
     optimizer: str
     lr: float | None
     epochs: int
     batch_size: int
     loss: str
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        one_of(self.optimizer, OPTIMIZERS, "optimizer")
-        one_of(self.loss, tuple(LOSSES), "loss")
-        if self.lr is not None:
-            as_number(self.lr, "lr", positive=True)
-        as_count(self.epochs, "epochs")
-        as_count(self.batch_size, "batch_size")
-        as_count(self.seed, "seed", least=0)
-
-    def identity(self) -> State:
-        """The settings that a checkpoint must agree with; more epochs continue the same training."""
-        return {
-            "optimizer": self.optimizer,
-            "lr": None if self.lr is None else float(self.lr),
-            "batch_size": int(self.batch_size),
-            "loss": self.loss,
-            "seed": int(self.seed),
-        }
+    seed: int
 
 
 def fit(
@@ -81,7 +69,6 @@ def fit(
     batch_size: int = 128,
     loss: str = "cross_entropy",
     seed: int = 0,
-    features: tuple[Any, Any] | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = True,
     progress: bool | Report = False,
@@ -99,15 +86,13 @@ def fit(
         train: (X, y): samples in rows, or images, and class labels 0, 1, …; or real targets, (n,) or (n, outputs), for
             the squared loss, which takes labels as one-hot rows.
         test: (X, y) on which the network is evaluated after each epoch.
-        optimizer: "sgd", "momentum" (0.9), "adam", or "gd": one exact full-batch step per epoch.
+        optimizer: "sgd", "momentum" (0.9) or "adam".
         lr: learning rate; if not given, from the largest eigenvalue of the kernel, or for "adam" from the width: 1e-3
             at 256 (`default_lr`).
         epochs: passes over the training samples, including those of a checkpoint.
-        batch_size: samples per step; for "gd" it only bounds memory.
+        batch_size: samples per step; len(X) for gradient descent on the whole loss.
         loss: "cross_entropy", or "squared": half the squared distance. Both are means over samples.
         seed: random seed of the shuffling.
-        features: (features of train, features of test or None) for a readout module, as `compute_features` returns
-            them, so that several trainings can share them. X is ignored then and may be None.
         checkpoint: file in which the training is saved after each epoch.
         resume: if the checkpoint exists, continue from it, bit for bit as without an interruption; with False it is
             replaced.
@@ -122,61 +107,63 @@ def fit(
             training.
         ConvergenceError: if the features of a readout module cannot be computed.
     """
-    settings = FitSettings(optimizer, lr, epochs, batch_size, loss, seed)
+    settings = FitSettings(
+        one_of(optimizer, OPTIMIZERS, "optimizer"),
+        None if lr is None else as_number(lr, "lr", positive=True),
+        as_count(epochs, "epochs"),
+        as_count(batch_size, "batch_size"),
+        one_of(loss, tuple(LOSSES), "loss"),
+        as_count(seed, "seed", least=0),
+    )
     path = checkpoint_path(checkpoint)
-    data = TrainingData.of(module, train, test, loss, features)
-    _warn_of_scale(data, module)
-    file = None if path is None else CheckpointFile(path, module, data, settings.identity())
+    pairs = [("train", train), *([] if test is None else [("test", test)])]
+    parts = [as_samples(pair, module, loss, name) for name, pair in pairs]
+    if module.train_mode == "readout":
+        refuse_too_large(sum(map(len, parts)), module)
+    _warn_of_scale(parts[0].inputs, module)
+    # More epochs continue the same training.
+    identity = {key: value for key, value in asdict(settings).items() if key != "epochs"}
+    file = None if path is None else CheckpointFile(path, module, parts, identity)
     start = file.load(epochs) if file is not None and resume else None
     with reported(progress, "training") as report:
-        return _Training(module, data, settings, report, start).run(file)
+        return _Training(module, parts, settings, report, start).run(file)
 
 
-def _warn_of_scale(data: TrainingData, module: Net) -> None:
+def _warn_of_scale(X: Tensor, module: Net) -> None:
     """Warn where the samples are so small or so large that networks of this kind train badly."""
-    if data.has_features:
-        return
-    # Images are measured at each position.
-    norm = float(data.train.inputs.double().square().sum(dim=1).mean().sqrt())
+    norm = float(X.double().square().sum(dim=1).mean().sqrt())
     if norm and not _SMALLEST_NORM <= norm <= _LARGEST_NORM:
-        kind, remedy = (
-            "The training samples",
-            "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X)",
-        )
-        if module.takes_images:
-            kind, remedy = "At each position the training images", f"X = X/{norm:.3g}"
+        remedy = "scaling = notsodeep.data.Preprocessing.fit(X); X = scaling.apply(X)"
+        where, remedy = (" at each position", f"X = X/{norm:.3g}") if module.takes_images else ("", remedy)
         warnings.warn(
-            f"{kind} have a root mean square norm of {norm:.3g}; networks of this kind train well between "
-            f"{_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: {remedy}, and the same for the test samples.",
+            f"The training samples have a root mean square norm of {norm:.3g}{where}; networks of this kind train "
+            f"well between {_SMALLEST_NORM:g} and {_LARGEST_NORM:g}. Scale them: {remedy}, and the same for the test "
+            "samples.",
             UserWarning,
             stacklevel=3,
         )
 
 
-@dataclass
 class _Sums:
     """Loss and correct answers summed over samples; tensors, so that the device is not synchronised at each batch."""
 
-    loss: Tensor
-    correct: Tensor
-    count: int = 0
-    has_classes: bool = False
+    def __init__(self, samples: LabelledSamples) -> None:
+        self.loss = torch.zeros((), dtype=torch.float64, device=samples.target.device)
+        self.correct = None if samples.labels is None else self.loss.clone()
+        self.count = 0
 
     def add(self, loss: Tensor, outputs: Tensor, labels: Tensor | None) -> None:
         """Add one batch."""
         self.loss += loss
         self.count += len(outputs)
-        if labels is not None:
-            self.has_classes = True
+        if self.correct is not None and labels is not None:
             self.correct += (outputs.argmax(dim=1) == labels).sum()
 
     @property
-    def mean_loss(self) -> float:
-        return float(self.loss) / self.count
-
-    @property
-    def accuracy(self) -> float | None:
-        return float(self.correct) / self.count if self.has_classes else None
+    def means(self) -> tuple[float, float | None]:
+        """Mean loss, and the share of correct answers where there are classes."""
+        right = None if self.correct is None else float(self.correct) / self.count
+        return float(self.loss) / self.count, right
 
 
 class _Diverged(Exception):
@@ -190,7 +177,12 @@ class _Training:
     """
 
     def __init__(
-        self, module: Net, data: TrainingData, settings: FitSettings, report: Report, start: State | None
+        self,
+        module: Net,
+        parts: list[LabelledSamples],
+        settings: FitSettings,
+        report: Report,
+        start: State | None,
     ) -> None:
         self.module, self.settings, self.report = module, settings, report
         self.device, self.loss = module.readout.device, LOSSES[settings.loss]
@@ -200,15 +192,16 @@ class _Training:
         module.clear_cache()
         self.trains_all = module.train_mode == "all"
         self.outputs: Callable[[Tensor], Tensor] = module if self.trains_all else module.outputs
-        self.log, self.feature_seconds, parts = SolverLog(), None, data.parts
-        if not self.trains_all and not data.has_features:
+        self.forward: list[SolveReport] = []
+        self.adjoint: list[SolveReport] = []
+        self.feature_seconds = None
+        if not self.trains_all:
             began = synchronised_time(self.device)
             parts = [
-                replace(part, inputs=compute_features(module, part.inputs, log=self.log)) for part in parts
+                replace(one, inputs=compute_features(module, one.inputs, log=self.forward)) for one in parts
             ]
             self.feature_seconds = synchronised_time(self.device) - began
-        self.train: LabelledSamples = parts[0]
-        self.test: LabelledSamples | None = parts[1] if data.test else None
+        self.train, self.test = parts[0], parts[1] if len(parts) > 1 else None
         self.generator = torch.Generator().manual_seed(settings.seed)
         # The default belongs to the initial weights.
         self.lr = settings.lr or (
@@ -252,68 +245,56 @@ class _Training:
         # An epoch depends only on the weights it starts from, so that a resumed training agrees to the last bit.
         self.module.clear_cache()
         if self.trains_all:
-            self.log = SolverLog()
-        sums, began = self._no_samples(), synchronised_time(self.device)
-        count, full = len(self.train), self.settings.optimizer == "gd"
-        order = torch.arange(count) if full else torch.randperm(count, generator=self.generator)
-        batches = list(order.to(self.device).split(self.settings.batch_size))  # type: ignore[no-untyped-call]
-        for step in [batches] if full else [[rows] for rows in batches]:
-            self._step(step, sums)
+            self.forward, self.adjoint = [], []
+        sums, began = _Sums(self.train), synchronised_time(self.device)
+        order = torch.randperm(len(self.train), generator=self.generator).to(self.device)
+        for rows in order.split(self.settings.batch_size):  # type: ignore[no-untyped-call]
+            self._step(rows, sums)
         self._refuse_nonfinite([sums.loss], "the loss is")
         seconds = synchronised_time(self.device) - began
         # The last step of an epoch has no loss after it that would show this.
         self._refuse_nonfinite(self.parameters, "weights are")
-        tested = self._evaluate()
         return Epoch(
-            epoch=len(self.rows) + 1,
-            loss=sums.mean_loss,
-            accuracy=sums.accuracy,
-            test_loss=None if tested is None else tested.mean_loss,
-            test_accuracy=None if tested is None else tested.accuracy,
+            len(self.rows) + 1,
+            *sums.means,
+            *self._evaluate(),
             seconds=seconds,
-            forward_steps=self.log.forward_steps,
-            adjoint_steps=self.log.adjoint_steps,
-            residual=self.log.residual,
+            forward_steps=_mean_steps(self.forward),
+            adjoint_steps=_mean_steps(self.adjoint),
+            residual=max((float(solve.residuals.max()) for solve in self.forward), default=None),
             contraction=self._measure_contraction(),
         )
 
-    def _no_samples(self) -> _Sums:
-        zero = torch.zeros((), dtype=torch.float64, device=self.device)
-        return _Sums(zero, zero.clone())
-
-    def _step(self, batches: list[Tensor], sums: _Sums) -> None:
-        """One step of the optimiser; for full-batch descent the gradients of all batches are added up."""
-        weight = 1.0 / sum(len(rows) for rows in batches)
+    def _step(self, rows: Tensor, sums: _Sums) -> None:
+        """One step of the optimiser."""
         self.optimizer.zero_grad()
-        for rows in batches:
-            outputs = self.outputs(self.train.inputs.index_select(0, rows))
-            value = self.loss(outputs, self.train.target.index_select(0, rows))
-            sums.add(value.detach(), outputs.detach(), self.train.labels_of(rows))
-            if self.trains_all:
-                self.log.add_forward(self.module.last_solve)
-                # A loss that is not finite has no gradient to solve for.
-                self._refuse_nonfinite([sums.loss], "the loss is")
-            torch.autograd.backward(weight * value)
-            if self.trains_all:
-                self.log.add_adjoint(self.module.last_adjoint)
-            done, total = (
-                len(self.rows) * len(self.train) + sums.count,
-                self.settings.epochs * len(self.train),
-            )
-            self.report(done, total, lambda: self._message(sums))
+        outputs = self.outputs(self.train.inputs.index_select(0, rows))
+        value = self.loss(outputs, self.train.target.index_select(0, rows))
+        sums.add(value.detach(), outputs.detach(), self.train.labels_of(rows))
+        if self.trains_all:
+            # A loss that is not finite has no gradient to solve for.
+            self._refuse_nonfinite([sums.loss], "the loss is")
+        torch.autograd.backward(value / len(rows))
         self.optimizer.step()
         if self.trains_all:
             self.module.project()
+            # An explicit network has no solver.
+            if self.module.last_solve is not None and self.module.last_adjoint is not None:
+                self.forward.append(self.module.last_solve)
+                self.adjoint.append(self.module.last_adjoint)
+        done = len(self.rows) * len(self.train) + sums.count
+        self.report(done, self.settings.epochs * len(self.train), lambda: self._message(sums))
 
     @torch.no_grad()
-    def _evaluate(self) -> _Sums | None:
+    def _evaluate(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy on the test samples."""
         if self.test is None:
-            return None
-        sums = self._no_samples()
+            return None, None
+        sums = _Sums(self.test)
         for batch in self.test.batches(evaluation_rows(self.module)):
             outputs = self.outputs(batch.inputs)
             sums.add(self.loss(outputs, batch.target), outputs, batch.labels)
-        return sums
+        return sums.means
 
     def _measure_contraction(self) -> float | None:
         """The contraction after an epoch; warns when it reaches 1, where the solver may still find equilibria."""
@@ -336,8 +317,12 @@ class _Training:
 
     def _message(self, sums: _Sums) -> str:
         last = self.rows[-1].test_accuracy if self.rows else None
-        now = Epoch(0, sums.mean_loss, sums.accuracy, None, last, 0.0, self.log.forward_steps)
+        now = Epoch(0, *sums.means, None, last, 0.0, _mean_steps(self.forward))
         return f"epoch {len(self.rows) + 1}/{self.settings.epochs}: {now}"
+
+
+def _mean_steps(solves: list[SolveReport]) -> float | None:
+    return fmean(solve.steps for solve in solves) if solves else None
 
 
 def _optimizer(name: str, lr: float, module: Net) -> torch.optim.Optimizer:
@@ -348,4 +333,4 @@ def _optimizer(name: str, lr: float, module: Net) -> torch.optim.Optimizer:
     )
 
 
-__all__ = ["LOSSES", "FitSettings", "fit"]
+__all__ = ["LOSSES", "fit"]

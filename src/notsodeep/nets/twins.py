@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,6 @@ from notsodeep.designs import Design, InjectedFamily, NetworkFamily, TwinDistanc
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mean_derivative, second_moment
-from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.measure import one_thread, work_time
@@ -66,15 +64,10 @@ class TwinEvidence(Shown):
         """The same of the deepest plain network that was compared: as deep as the twin by default."""
         return self.distances.plain[max(self.distances.plain)].relative
 
-    @property
-    def samples(self) -> int:
-        """Number of rows on which the distances were measured."""
-        return self.distances.samples
-
 
 @dataclass(frozen=True, repr=False)
 class Twin(Shown):
-    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`, or by index 0, 1."""
+    """A twin and where it comes from; `twin, design = explicit_twin(net, X)`."""
 
     network: FeedforwardNet
     design: Design
@@ -82,22 +75,6 @@ class Twin(Shown):
 
     def __iter__(self) -> Iterator[FeedforwardNet | Design]:
         return iter((self.network, self.design))
-
-    def __getitem__(self, place: int) -> FeedforwardNet | Design:
-        return (self.network, self.design)[place]
-
-    def __len__(self) -> int:
-        return 2
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "network": self.network.spec,
-            "family": self.design.family,
-            "kernel": self.design.kernel,
-            "exact": self.design.exact,
-            "distance": None if self.evidence is None else self.evidence.distance,
-            "forward_ratio": None if self.evidence is None else self.evidence.forward_ratio,
-        }
 
 
 def explicit_twin(
@@ -111,7 +88,6 @@ def explicit_twin(
     samples: int | None = None,
     batch: int | None = None,
     evidence: bool = True,
-    designed: Design | None = None,
 ) -> Twin:
     """Build the explicit network with the same kernel, width and training mode as a DEQ.
 
@@ -132,18 +108,16 @@ def explicit_twin(
         samples: rows or images on which the exact kernels are compared; if not given, 500 rows or 20 images.
         batch: rows or images on which the two are timed; if not given, 256 rows or 32 images.
         evidence: measure distance and speed; a second or two, of images some more.
-        designed: a result of `design` for this model; then kernel, family and layers are ignored.
     """
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"explicit_twin takes a DEQNet or a ConvDEQNet, not {type(net).__name__}.")
     spec, rows = net.spec, net.spec.check_samples(X)
     net.check_shape(rows.shape)
     tau0 = root_mean_square(spec.squared_norms(rows))
-    result = designed or _designed(net, rows, tau0, kernel, family, layers)
+    result = _designed(net, rows, tau0, kernel, family, layers)
     twin = net.counterpart(result.network, seed=seed)
-    if not evidence:
-        return Twin(twin, result, None)
-    return Twin(twin, result, evidence_of(net, twin, result, rows, samples=samples, batch=batch))
+    measured = _evidence(net, twin, result, rows, samples, batch) if evidence else None
+    return Twin(twin, result, measured)
 
 
 def _designed(
@@ -156,43 +130,41 @@ def _designed(
 ) -> Design:
     """The design of the twin, judged on the rows where its family asks for them."""
     spec, kernel = net.spec, kernel or ("ck" if net.train_mode == "readout" else "ntk")
-    chosen, centred = family, net.takes_images or _is_centred(spec, tau0)
-    if family == "auto" and (not centred or net.spec.bias2):
-        chosen = "injected"
+    phi, q = spec.activation, spec.preactivation_variance(tau0)
+    mean, size = float(mean_derivative(phi, q, 0)), sqrt(float(second_moment(phi, q)))
+    centred = net.takes_images or abs(mean) <= _CENTRED * size
+    chosen = "injected" if family == "auto" and (not centred or spec.bias2) else family
     injected = chosen == "injected" or isinstance(chosen, InjectedFamily)
     judged = net.takes_images or injected or (chosen == "auto" and kernel != "ntk_paper")
     result = design(spec, tau0, kernel, chosen, layers=layers, X=rows if judged else None)
     if result.misfit is None and not centred:
-        _warn_not_centred(spec, tau0)
+        warnings.warn(
+            f"The activation {phi} has mean {mean:.3g} on these data, and this family assumes mean zero: the twin is "
+            f"that of the centred model, and far from this one. Use family='injected', or build the network from "
+            f"spec.centred({tau0:.4g}).",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     return result
 
 
-def evidence_of(
+def _evidence(
     net: EquilibriumNet,
     twin: FeedforwardNet,
     designed: Design,
     rows: Array,
-    *,
-    samples: int | None = None,
-    batch: int | None = None,
-    depths: Sequence[int] | None = None,
+    samples: int | None,
+    batch: int | None,
 ) -> TwinEvidence:
-    """Measure kernel error and speed of a twin; `depths` are the numbers of plain layers that it is compared with."""
+    """Measure kernel error and speed of a twin."""
     most, timed = (_IMAGES, _IMAGE_BATCH) if net.takes_images else (_ROWS, _ROW_BATCH)
     # The samples that are compared are the same for every twin.
-    generator = np.random.default_rng(0)
-    sample = rows[generator.permutation(len(rows))[: samples or most]]
+    sample = rows[np.random.default_rng(0).permutation(len(rows))[: samples or most]]
     block = torch.tensor(rows[: batch or timed], dtype=net.readout.dtype, device=net.readout.device)
     kernel = "ntk" if designed.kernel == "both" else designed.kernel
-    forward, training = speed_ratios(net, twin, block)
-    return TwinEvidence(
-        kernel,
-        # Of the network itself: the design is that of the centred model.
-        twin_distances(replace(designed, model=net.spec), sample, kernel, depths=depths),
-        forward,
-        training,
-        len(block),
-    )
+    # Of the network itself: the design is that of the centred model.
+    distances = twin_distances(replace(designed, model=net.spec), sample, kernel)
+    return TwinEvidence(kernel, distances, *speed_ratios(net, twin, block), len(block))
 
 
 def speed_ratios(net: Net, twin: Net, batch: Tensor) -> tuple[float, float | None]:
@@ -224,28 +196,6 @@ def _ratio(task: Callable[[Net], None], net: Net, twin: Net, device: torch.devic
             if round_:  # the first one warms up
                 fastest[module] = min(fastest[module], work_time(device) - began)
     return fastest[net] / fastest[twin]
-
-
-def _is_centred(spec: DEQ | ConvDEQ, tau0: float) -> bool:
-    """Whether the mean of the activation on rows of norm τ0 is no more than rounding or sampling of τ0."""
-    mean, size = _mean_and_size(spec, tau0)
-    return abs(mean) <= _CENTRED * size
-
-
-def _mean_and_size(spec: DEQ | ConvDEQ, tau0: float) -> tuple[float, float]:
-    phi, q = spec.activation, spec.preactivation_variance(tau0)
-    return float(mean_derivative(phi, q, 0)), sqrt(float(second_moment(phi, q)))
-
-
-def _warn_not_centred(spec: DEQ | ConvDEQ, tau0: float) -> None:
-    mean, _ = _mean_and_size(spec, tau0)
-    warnings.warn(
-        f"The activation {spec.activation} has mean {mean:.3g} on these data, and this family assumes mean zero: the "
-        f"twin is that of the centred model, and far from this one. Use family='injected', or build the network from "
-        f"spec.centred({tau0:.4g}).",
-        RuntimeWarning,
-        stacklevel=3,
-    )
 
 
 __all__ = ["Twin", "TwinEvidence", "explicit_twin"]

@@ -14,7 +14,7 @@ from notsodeep.equivalents.equivalent import equivalent
 from notsodeep.equivalents.operators import StructuredOperator, low_rank
 from notsodeep.errors import InputError
 from notsodeep.kernel_names import as_kernel
-from notsodeep.linalg.block_lanczos import Eigenpairs, leading_eigenpairs
+from notsodeep.linalg.block_lanczos import Eigenpairs, SymmetricOperator, leading_eigenpairs, leading_part
 from notsodeep.linalg.conjugate_gradients import (
     LinearSolution,
     LowRankInverse,
@@ -23,8 +23,6 @@ from notsodeep.linalg.conjugate_gradients import (
     Unpreconditioned,
     conjugate_gradients,
 )
-from notsodeep.linalg.low_rank import leading_part
-from notsodeep.linalg.symmetric_operator import SymmetricOperator
 from notsodeep.memory import budget
 from notsodeep.models.protocol import Model, as_model
 from notsodeep.operators.block_sources import (
@@ -271,9 +269,5 @@ def _preconditioner(
         choice = kernel.equivalent(_ADDED_EIGENVECTORS if rank is None else rank, seed)
     if choice.shape != kernel.shape:
         raise InputError(f"The preconditioner has shape {choice.shape}, the kernel {kernel.shape}.")
-    if choice.dense is not None:
-        raise InputError(
-            "A preconditioner with exact entrywise powers is n × n. Use square='mixture' or 'sketch'."
-        )
     columns, core = choice.factor
     return LowRankInverse(choice.own_diagonal, columns, core, ridge)

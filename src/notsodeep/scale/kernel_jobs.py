@@ -25,7 +25,7 @@ from notsodeep.validation import Array, as_count
 Cell = tuple[int, int]
 STORAGES = ("float32", "float64")
 # Version of the description of a run.
-FORMAT = 2
+FORMAT = 3
 # Larger blocks gain nothing: the samples of a block are read and prepared in a few percent of its time.
 LARGEST_BLOCK = 4096
 # Tables of Mehler coefficients: up to 1024 terms for each sample where some pairs are nearly parallel, five copies
@@ -116,7 +116,7 @@ class Job:
             "shape": [self.grid.rows, self.grid.columns],
             "storage": self.storage,
             "block": self.grid.block,
-            **({} if self.tolerance is None else {"tolerance": self.tolerance}),
+            "tolerance": self.tolerance,
         }
 
 

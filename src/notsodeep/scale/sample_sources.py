@@ -168,8 +168,6 @@ class SurveyedRows:
     rows: Rows
     squares: Array  # their squared norms as `Model.squared_norms` gives them, first axis: samples
     fingerprint: str  # a hash of the samples as float64, in their order
-    direction: Array  # the sum of the samples, each flattened and divided by its norm
-    nonzero: int  # the number of samples that are not zero
 
     @property
     def count(self) -> int:
@@ -181,26 +179,15 @@ class SurveyedRows:
         """Numbers in one sample."""
         return sample_size(self.rows)
 
-    @property
-    def mean_correlation(self) -> float:
-        """The mean correlation of two different samples."""
-        n = self.nonzero
-        return float(self.direction @ self.direction - n) / (n * (n - 1)) if n > 1 else 0.0
-
 
 def survey(rows: Rows, model: Model, name: str = "X") -> SurveyedRows:
     """Read all samples once, chunk after chunk, and check them for the model."""
     digest, squares = hashlib.sha256(f"{rows.shape} ".encode()), []
-    direction, nonzero = np.zeros(sample_size(rows)), 0
     for part in chunks(rows.shape[0], sample_size(rows)):
         read = model.check_samples(rows.read(part), f"{name} (rows {part.start} to {part.stop - 1})")
         digest.update(read.view(np.uint8).data)
         squares.append(model.squared_norms(read))
-        flat = read.reshape(len(read), -1)
-        lengths = np.sqrt(np.einsum("ij,ij->i", flat, flat))
-        direction += np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ flat
-        nonzero += int(np.count_nonzero(lengths))
-    return SurveyedRows(rows, np.concatenate(squares), digest.hexdigest()[:32], direction, nonzero)
+    return SurveyedRows(rows, np.concatenate(squares), digest.hexdigest()[:32])
 
 
 def sample_size(rows: Rows) -> int:

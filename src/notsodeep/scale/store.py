@@ -53,6 +53,7 @@ _WORDS = {
     "shape": "another shape",
     "storage": "another precision",
     "block": "another block size",
+    "tolerance": "another tolerance",
     "format": "another version of the format",
 }
 

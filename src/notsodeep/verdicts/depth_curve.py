@@ -52,7 +52,7 @@ def depth_curve(
         ridge: λ, added to the diagonal of the kernel matrix; if None, for each number of steps the best one of nine
             powers of ten times the mean eigenvalue, chosen by leaving samples out. For a model.
         seed: seed of the split; for a network.
-        progress: True for a bar on stderr when it takes longer than two seconds, or a function.
+        progress: True for a bar on stderr, or a function.
 
     Raises:
         InputError: for input that cannot be used.

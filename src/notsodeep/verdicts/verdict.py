@@ -167,7 +167,7 @@ def verdict(
         seed: seed of the choice of samples, and of the distillation.
         richness: γ of a network that will learn features (see `adaptive_kernel`); for a DEQ with labels. If the kernel
             changes too much for the depth curve, which assumes fixed features, the answer is "unsure".
-        progress: True for a bar on stderr when it takes longer than two seconds, or a function.
+        progress: True for a bar on stderr, or a function.
 
     Raises:
         InputError: for input that cannot be used.

@@ -86,7 +86,7 @@ def streamlit_command(address: str, port: int, *, browser: bool, max_upload: int
         # One colour per theme: a common colour would disable the dark theme.
         "theme.light.primaryColor": "#0072B2",
         "theme.dark.primaryColor": "#4db2ff",
-        # The background of `figures.dark_svg`.
+        # The background of `plots.page_figures.dark_svg`.
         "theme.dark.backgroundColor": "#0e1117",
         "theme.dark.secondaryBackgroundColor": "#1c212b",
     }

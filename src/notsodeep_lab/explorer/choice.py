@@ -158,7 +158,7 @@ class Choice:
 
     @property
     def shown_kernel(self) -> str:
-        """The kernel whose spectrum and errors are shown: the conjugate kernel if both are matched."""
+        """The kernel whose spectrum is shown: the conjugate kernel if both are matched."""
         return "ck" if self.kernel == "both" else self.kernel
 
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from notsodeep.cli import scenario
-from notsodeep.cli.scenario import ErrorPoint, Law, Prediction, PreparedSamples
+from notsodeep.cli.scenario import Law, Prediction, PreparedSamples
 from notsodeep.designs import Design, TwinDistances, design, twin_distances
 from notsodeep.equivalents import LimitingSpectrum, limiting_density
 from notsodeep.models import DEQ, ConvDEQ
@@ -68,14 +68,13 @@ def design_of(choice: Choice) -> Design:
 @lru_cache(maxsize=64)
 def _design(model: DEQ, data: PageData, kernel: str, family: str, fit: bool) -> Design:
     samples = samples_of(data)
-    # No evidence here: the verdict measures how close the twin is.
     rows = samples.rows[:ROWS_TO_FIT] if fit else None
-    return design(model, samples.tau0, kernel, family, X=rows, evidence=False)
+    return design(model, samples.tau0, kernel, family, X=rows)
 
 
 @lru_cache(maxsize=64)
 def _image_design(model: ConvDEQ, data: PageData, kernel: str) -> Design:
-    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT], evidence=False)
+    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT])
 
 
 def fits_rows(choice: Choice) -> bool:
@@ -196,34 +195,9 @@ def _distances(designed: Design, data: PageData, kernel: str) -> TwinDistances:
     return twin_distances(designed, rows[part], kernel, exact=exact)
 
 
-def errors_of(choice: Choice) -> tuple[ErrorPoint, ...]:
-    """Compute the error of the equivalents by n: at constant p/n for simulated data, else on the first rows."""
-    return tuple(
-        point
-        for data in error_sizes(choice.data)
-        for point in _errors(choice.model, data, choice.shown_kernel)
-    )
-
-
-def error_sizes(data: PageData) -> tuple[PageData, ...]:
-    """Return the data at an eighth, a quarter, a half and all of n, for the error curve."""
-    return data.smaller(len(samples_of(data).rows))
-
-
-@lru_cache(maxsize=256)
-def _errors(model: DEQ, data: PageData, kernel: str) -> tuple[ErrorPoint, ...]:
-    samples = samples_of(data)
-    return scenario.equivalent_errors(model, samples, kernel, _kernel_on(data))
-
-
-def _kernel_on(data: PageData) -> Callable[[Any, Array, str], Array]:
-    """A function that returns cached exact kernels of these data."""
-    return lambda model, _, name: kernel_of(model, data, name)
-
-
 def warm_up() -> None:
     """Compile and import what the first page needs."""
     small = Choice(data=PageData(n=60, p=40))
     for name in ("tanh", "relu"):
         choice = replace(small, activation=name)
-        design_of(choice), spectrum_of(choice), errors_of(choice)
+        design_of(choice), spectrum_of(choice)

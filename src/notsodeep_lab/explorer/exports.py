@@ -35,7 +35,7 @@ def report_page(choice: Choice) -> str:
         return page(title, [], sections, as_commands(choice))
     sentences = (str(distances_of(choice)), spectrum_summary(spectrum_of(choice)))
     # The section of the design has its own figure.
-    shown = [one for one in _pictures(choice) if one.name in ("spectrum", "errors")]
+    shown = [one for one in _pictures(choice) if one.name == "spectrum"]
     kernel = [
         *(make.paragraph(sentence) for sentence in sentences),
         *(picture(one.svg(), one.words, one.caption) for one in shown),

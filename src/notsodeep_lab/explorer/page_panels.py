@@ -56,17 +56,16 @@ def _labels_in_words(choice: Choice) -> str:
 
 
 def show_theory(choice: Choice) -> None:
-    """Show the design with its four scalars, the spectrum and its prediction, and the error of the theory."""
+    """Show the design with its four scalars, the spectrum and its prediction, and the kernel error."""
     if choice.images:
         _show_image_design(choice)
         return
     computations.start_prediction(choice)
     columns = (st.columns(2, gap="large"), st.columns(2, gap="large"))
-    (activations, twin), (spectrum, errors) = columns
+    (activations, twin), (spectrum, distances) = columns
     below = st.container()
     show_design(activations, twin, choice)
-    with errors_on_page(errors):
-        show_errors(errors, choice)
+    show_distances(distances, choice)
     with errors_on_page(spectrum):
         show_spectrum(spectrum, choice)
         show_next_steps(below, choice)
@@ -137,10 +136,9 @@ def show_spectrum(place: DeltaGenerator, choice: Choice) -> None:
     place.markdown(plain(spectrum_summary(spectrum)))
 
 
-def show_errors(place: DeltaGenerator, choice: Choice) -> None:
-    """Show the error of the equivalents against n, and how close the twin is on these samples."""
-    place.subheader("How accurate is the theory?", anchor=False)
-    show_picture(place, "errors", choice)
+def show_distances(place: DeltaGenerator, choice: Choice) -> None:
+    """Show how close the twin is on these samples."""
+    place.subheader("How close is the twin?", anchor=False)
     place.markdown(plain(str(computations.distances_of(choice))))
 
 

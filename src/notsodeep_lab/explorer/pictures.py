@@ -8,21 +8,22 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from notsodeep import figures
-from notsodeep.cli.scenario import ErrorPoint
 from notsodeep.designs import Design
-from notsodeep.figures.row_selection import words
 from notsodeep.learning import LearningCurve
 from notsodeep_lab.explorer.choice import Choice
-from notsodeep_lab.explorer.computations import KernelSpectrum, design_of, errors_of, samples_of, spectrum_of
+from notsodeep_lab.explorer.computations import KernelSpectrum, design_of, samples_of, spectrum_of
 from notsodeep_lab.explorer.first_screen import CallTimes, curves_of, has_labels, times_of
 from notsodeep_lab.plots.bar_plots import plot_times
 from notsodeep_lab.plots.experiment_lines import plot_epochs
+from notsodeep_lab.plots.learning_plots import plot_learning_curves
+from notsodeep_lab.plots.page_figures import dark_svg, quick_panel
+from notsodeep_lab.plots.row_selection import words
 from notsodeep_lab.plots.row_spectra import plot_spectra
 
 if TYPE_CHECKING:
     from notsodeep.distillation import Distilled
 
-KINDS = ("activations", "curves", "times", "spectrum", "errors")
+KINDS = ("activations", "curves", "times", "spectrum")
 _HEIGHT, _LINE = 2.4, 0.17  # inches: of a figure, and of a line of a legend under it
 
 
@@ -46,9 +47,9 @@ class Picture:
 
     def on_page(self, *, dark: bool) -> str:
         """Draw the figure as SVG text for the page; fixed margins halve the time."""
-        figure, axes = figures.quick_panel(_HEIGHT + _LINE * self.below, self.below)
+        figure, axes = quick_panel(_HEIGHT + _LINE * self.below, self.below)
         self.draw(axes)
-        return (figures.dark_svg if dark else figures.svg)(figure).decode("utf-8")
+        return (dark_svg if dark else figures.svg)(figure).decode("utf-8")
 
     def svg(self) -> bytes:
         """Draw the figure as the content of an SVG file."""
@@ -72,16 +73,14 @@ def picture_of(kind: str, choice: Choice) -> Picture:
         return _curves(curves_of(choice) or {}, is_from_law=samples_of(choice.data).law is not None)
     if kind == "times":
         return _times(times_of(choice))
-    if kind == "spectrum":
-        return _spectrum(spectrum_of(choice))
-    return _errors(choice, errors_of(choice))
+    return _spectrum(spectrum_of(choice))
 
 
 def kinds_of(choice: Choice) -> tuple[str, ...]:
     """List the figures of a choice: no learning curve without labels, no spectra for images."""
     missing = set() if has_labels(choice) else {"curves"}
     if choice.images:
-        missing |= {"spectrum", "errors"}
+        missing.add("spectrum")
     return tuple(kind for kind in KINDS if kind not in missing)
 
 
@@ -122,7 +121,7 @@ def _curves(curves: Mapping[str, LearningCurve], *, is_from_law: bool) -> Pictur
         f"Predicted test accuracy or error against the number of training samples; at the largest number: {last}.",
         f"{origin}. Bands: nine of ten training sets. Where the dashed line of the twin covers that of the DEQ, "
         "the twin is as accurate.",
-        lambda axes: figures.plot_learning_curves(curves, axes),
+        lambda axes: plot_learning_curves(curves, axes),
     )
 
 
@@ -165,25 +164,6 @@ def _spectrum(spectrum: KernelSpectrum) -> Picture:
         "Filled: eigenvalues of the exact kernel matrix. Line: those of its equivalent, the formula of the theory. "
         "The distribution of real data is unknown, so this prediction uses the samples.",
         lambda axes: plot_spectra(rows, axes),
-    )
-
-
-def _errors(choice: Choice, points: tuple[ErrorPoint, ...]) -> Picture:
-    """The error of the equivalents against n."""
-    rows = [point.as_row() for point in points]
-    if choice.data.source in ("mixture", "sphere"):
-        promise = "at constant p/n. According to the theory the error falls"
-    else:
-        promise = (
-            "on subsets of the rows. The dimension is fixed, so the theory does not say that the error falls"
-        )
-    last = ", ".join(f"{point.form} {point.relative:.2g}" for point in points if point.n == points[-1].n)
-    return Picture(
-        "errors",
-        f"Relative error of the formulas against the number of samples n; at the largest n: {last}.",
-        f"Distance between the equivalents and the exact kernel matrix as n grows, {promise}. The refined equivalent "
-        "includes corrections for finite n.",
-        lambda axes: figures.plot_errors(rows, axes, by=("form",)),
     )
 
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from notsodeep.figures.row_selection import words
 from notsodeep_lab.explorer.choice import MODES, Choice
 from notsodeep_lab.explorer.page_panels import is_dark
 from notsodeep_lab.explorer.pictures import front_picture, race_picture
 from notsodeep_lab.explorer.race_job import MOST_EPOCHS, DistillationPlan, RaceJob, RacePlan, epoch_rows
 from notsodeep_lab.explorer.words import plain
+from notsodeep_lab.plots.row_selection import words
 
 if TYPE_CHECKING:
     from notsodeep.distillation import Distilled

@@ -7,12 +7,11 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from notsodeep.cli.next_step import command_after_verdict
+from notsodeep.cli.scenario import command_after_verdict
 from notsodeep_lab.explorer.choice import FORMULA, MODES, VERDICT_KERNELS, Choice, PageData
 from notsodeep_lab.explorer.computations import (
     IMAGES_TO_FIT,
     ROWS_TO_FIT,
-    error_sizes,
     fits_rows,
     samples_of,
 )
@@ -38,7 +37,7 @@ def _script() -> Template:
 
 
 def as_python(choice: Choice) -> str:
-    """Return a Python script that computes the design, the spectrum and the errors of this choice."""
+    """Return a Python script that computes the design and the spectrum of this choice."""
     data, samples = choice.data, samples_of(choice.data)
     parameters = (
         {"expression": choice.expression} if choice.activation == FORMULA else dict(choice.parameters)
@@ -51,8 +50,6 @@ def as_python(choice: Choice) -> str:
         data=data,
         file=_file_name(data),
         n=len(samples.rows),
-        square=samples.square,
-        sizes=[(one.n, one.p) for one in error_sizes(data)],
         arguments=", ".join([repr(choice.activation), *named]),
         exact=_EXACT[choice.shown_kernel],
         rows_to_fit=ROWS_TO_FIT if fits_rows(choice) else 0,
@@ -100,7 +97,7 @@ def _file_name(data: PageData) -> str:
 
 
 def as_commands(choice: Choice) -> str:
-    """Return shell commands for the design, the spectrum and the errors; for images, for the verdict."""
+    """Return shell commands for the design and the spectrum; for images, for the verdict."""
     if choice.images:
         return shlex.join(verdict_words(choice))
     return "\n".join(shlex.join(words) for words in command_words(choice))
@@ -111,7 +108,7 @@ def command_words(choice: Choice) -> list[list[str]]:
     model = ["--activation", choice.activation_text, "--sigma-a2", repr(choice.sigma_a2)]
     design = ["notsodeep", "design", "--kernel", choice.kernel, "--family", choice.family]
     tau0 = ["--tau0", repr(samples_of(choice.data).tau0)]
-    spectrum = ["notsodeep", "spectrum", "--kernel", choice.shown_kernel, "--errors"]
+    spectrum = ["notsodeep", "spectrum", "--kernel", choice.shown_kernel]
     data = _data_words(choice.data)
     # With data, the command fits the design to them.
     seen = data if fits_rows(choice) or choice.activation != FORMULA else []

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import streamlit as st
 
-from notsodeep.figures.row_selection import words
 from notsodeep_lab.explorer.choice import FORMULA, MODES, Choice
 from notsodeep_lab.explorer.computations import fits_rows, samples_for, samples_of
 from notsodeep_lab.explorer.first_screen import (
@@ -22,6 +21,7 @@ from notsodeep_lab.explorer.page_errors import errors_on_page
 from notsodeep_lab.explorer.page_panels import show_picture
 from notsodeep_lab.explorer.recipes import next_command, on_short_lines
 from notsodeep_lab.explorer.words import plain
+from notsodeep_lab.plots.row_selection import words
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import NEGLIGIBLE_GAP, accuracy_gap, values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 # Stable, and training is nearly complete for every network. Features have norm about ½ here, √m times less than in
 # the papers, whose learning rates are 1 and, for CIFAR-10, 0.1.

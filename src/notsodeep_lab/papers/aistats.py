@@ -11,10 +11,10 @@ from typing import Any
 
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ, Model
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.row_statistics import exponent, mean, values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 _RATES = {
     "common": "one step size for all widths, 1/λ_max(H) of the widest network",

@@ -10,20 +10,15 @@ from types import MappingProxyType
 import numpy as np
 
 from notsodeep.data import as_images, load
-from notsodeep.errors import ConvergenceError
 from notsodeep.models import ConvDEQ, Model
-from notsodeep.records import chosen
 from notsodeep.validation import Array
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 # Target kernel errors of two and three layers, relative to the norm of the DEQ's kernel.
 TARGETS = MappingProxyType({2: 5e-3, 3: 1e-3})
-# Names of the networks in rows, and in `HeldOut`.
-_NETWORKS = MappingProxyType(
-    {"twin": "fitted", "without-images": "unfitted", "cut": "cut", "plain-layer": "plain"}
-)
 
 
 @dataclass(frozen=True)
@@ -70,30 +65,39 @@ class ConvTwins(Experiment[ConvTwinsSpec]):
         )
 
     def run(self, spec: ConvTwinsSpec, task: Task, data_dir: Path | None) -> list[Row]:
-        from notsodeep.designs import design
+        from notsodeep.designs import design, twin_distances
 
         images = small_images(spec.data, 2 * spec.n, spec.side, task["seed"], data_dir)
         model = ConvDEQ(task["activation"], spec.sigma_a2, readout=task["readout"])
-        twin = design(
-            model, X=images, kernel="both", family="injected", layers=task["layers"], samples=spec.n
+        seen, others = images[: spec.n], images[spec.n :]
+        fitted, unfitted = (
+            design(model, tau0=1.0, X=given, kernel="both", family="injected", layers=task["layers"])
+            for given in (seen, None)
         )
-        evidence = twin.held_out
-        if evidence is None:
-            raise ConvergenceError("The design has no held-out images.", "Use more images: --n.")
+        distances = {
+            (network, kernel): distance
+            for kernel in ("ck", "ntk")
+            for ours in (twin_distances(fitted, others, kernel, depths=[1]),)
+            for network, distance in {
+                "twin": ours.twin,
+                "without-images": twin_distances(unfitted, others, kernel, depths=[]).twin,
+                "cut": ours.cut,
+                "plain-layer": ours.plain[1],
+            }.items()
+        }
         return [
             {
                 "kind": "image-twin",
                 "data": spec.data,
                 "positions": list(images.shape[2:]),
-                "images": evidence.samples,
+                "images": len(others),
                 **task.parameters,
                 "kernel": "features" if kernel == "ck" else kernel,
                 "network": network,
                 "relative": distance.relative,
                 "up_to_factor": distance.up_to_factor,
             }
-            for network, field in _NETWORKS.items()
-            for kernel, distance in zip(evidence.kernels, getattr(evidence, field), strict=True)
+            for (network, kernel), distance in distances.items()
         ]
 
     def expectations(self, spec: ConvTwinsSpec, rows: Sequence[Row]) -> list[Expectation]:

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Any
 
 from notsodeep.models import DEQ
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import mean
+from notsodeep_lab.plots.row_selection import chosen
 
 # Largest loss of accuracy of a student; share of samples that the guard passes to the teacher.
 _LOST, _ASKED = 0.002, 0.05

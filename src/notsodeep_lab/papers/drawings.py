@@ -13,13 +13,19 @@ from matplotlib.legend import Legend
 
 from notsodeep.errors import InputError
 from notsodeep.figures.front_plot import plot_front
-from notsodeep.figures.line_plots import plot_errors, plot_losses, plot_norms
-from notsodeep.figures.row_selection import needed, title
 from notsodeep.figures.style import legend_below, new_figure, styled
-from notsodeep.records import Rows, chosen, grouped
 from notsodeep_lab.plots.bar_plots import plot_race
-from notsodeep_lab.plots.experiment_lines import plot_accuracy, plot_depths, plot_draws, plot_widths
+from notsodeep_lab.plots.experiment_lines import (
+    plot_accuracy,
+    plot_depths,
+    plot_draws,
+    plot_errors,
+    plot_losses,
+    plot_norms,
+    plot_widths,
+)
 from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
+from notsodeep_lab.plots.row_selection import Rows, chosen, grouped, needed, title
 from notsodeep_lab.plots.row_spectra import plot_activations, plot_prediction, plot_spectra
 
 # A title, and a function that draws into given axes.

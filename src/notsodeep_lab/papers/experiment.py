@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 from notsodeep.fingerprint import digest, fingerprint
 from notsodeep.models import DEQ, Model
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment_settings import DEQSpec, Spec
+from notsodeep_lab.plots.row_selection import chosen
 
 # Keys are strings; values are scalars, or lists and dictionaries of them. NaN and infinity are not JSON: None.
 Row = dict[str, Any]

@@ -13,10 +13,10 @@ from types import MappingProxyType
 
 from notsodeep.gaussian.activations import activation
 from notsodeep.models import DEQ, Model
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.row_statistics import exponent, mean
+from notsodeep_lab.plots.row_selection import chosen
 
 _KERNELS = {"ck": "preactivations", "ntk": "ntk_preactivations"}
 # A distance below this, relative to the eigenvalues of the bulk (of order one), counts as a match.

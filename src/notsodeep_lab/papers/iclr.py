@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from notsodeep.models import DEQ, Model
-from notsodeep.records import chosen
 from notsodeep_lab.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.row_statistics import kolmogorov, mean, values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 if TYPE_CHECKING:
     from notsodeep_lab.papers.measures import Sample

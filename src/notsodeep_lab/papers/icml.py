@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from notsodeep.records import chosen
 from notsodeep_lab.papers.accuracy import CUT, AccuracyExperiment, AccuracySpec, both_sizes
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import exponent, mean
+from notsodeep_lab.plots.row_selection import chosen
 
 # A fitted exponent up to this much above −½ counts as n^{-1/2}.
 _SLACK = 0.05

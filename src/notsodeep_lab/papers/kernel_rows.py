@@ -39,8 +39,8 @@ from notsodeep_lab.papers.measures import (
 from notsodeep_lab.papers.row_statistics import kolmogorov, six_digits
 from notsodeep_lab.papers.sphere_twin import sphere_design, sphere_equivalent
 
-# Largest n at which the refined form uses the exact square of the Gram matrix instead of a sketch.
-_EXACT_SQUARE = 2000
+# Eigenvectors that stand for entrywise powers of the Gram matrix: with all of them the powers are exact.
+_SOME, _ALL = 2000, 10**6
 
 # Points of a predicted density.
 _GRID = 257
@@ -50,9 +50,9 @@ FORMS: dict[str, dict[str, Any]] = {
     "asymptotic": {"form": "asymptotic"},
     "refined": {"form": "refined", "square": "mixture"},
     "refined-sketch": {"form": "refined", "square": "sketch"},
-    "refined-exact-square": {"form": "refined", "square": "exact"},
+    "refined-exact-square": {"form": "refined", "square": "sketch", "rank": _ALL},
     "refined-order-1": {"form": "refined", "order": 1},
-    "refined-order-3": {"form": "refined", "order": 3, "square": "exact"},
+    "refined-order-3": {"form": "refined", "order": 3, "square": "sketch", "rank": _ALL},
 }
 
 
@@ -80,10 +80,9 @@ def _name(model: DEQ) -> str:
 
 def equivalent_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
     """Compare Λ and G with their equivalents; the first draw has spectra of Λ."""
-    square = "exact" if len(sample.X) <= _EXACT_SQUARE else "sketch"
     forms: dict[str, dict[str, Any]] = {
         "equivalent": {"form": "asymptotic"},
-        "refined": {"form": "refined", "square": square},
+        "refined": {"form": "refined", "square": "sketch", "rank": _SOME},
     }
     for kernel, symbol in (("preactivations", "Λ"), ("features", "G")):
         whole = exact(model, sample, kernel)

@@ -10,10 +10,10 @@ from types import MappingProxyType
 import numpy as np
 
 from notsodeep.models import DEQ
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import NEGLIGIBLE_GAP, accuracy_gap, exponent, mean, values_of
+from notsodeep_lab.plots.row_selection import chosen
 
 # Largest error of a predicted spectrum.
 _SPECTRUM_LIMIT = 0.03

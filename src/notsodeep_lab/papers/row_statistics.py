@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from notsodeep.records import chosen
 from notsodeep_lab.papers.experiment import Row
+from notsodeep_lab.plots.row_selection import chosen
 
 
 def six_digits(values: ArrayLike) -> list[float]:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from notsodeep.convergence import PaperNetwork, gradient_descent, tangent_spectrum
+from notsodeep.convergence import PaperNetwork, tangent_spectrum
 from notsodeep.data import Preprocessing, UnitSphere, load
 from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
@@ -25,6 +25,7 @@ from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.validation import Array
 from notsodeep_lab.papers.experiment import Row
+from notsodeep_lab.papers.gradient_descent import gradient_descent
 from notsodeep_lab.papers.measures import leaky_layer_for
 from notsodeep_lab.papers.row_statistics import six_digits
 
@@ -85,10 +86,9 @@ def accuracy_rows(
         # Different seeds, so that the networks share nothing but the design.
         sizes = (parts.X.shape[1:], width, parts.classes)
         net = network_of(spec, *sizes, train="readout", seed=1000 * number + seed)
-        features = (compute_features(net, parts.X), compute_features(net, parts.X_test))
-        history = fit(net, (None, parts.y), (None, parts.y_test), features=features, **training)
+        history = fit(net, (parts.X, parts.y), (parts.X_test, parts.y_test), **training)
         with torch.no_grad():
-            predicted[model] = net.outputs(features[1]).argmax(dim=1).numpy()
+            predicted[model] = net.outputs(compute_features(net, parts.X_test)).argmax(dim=1).numpy()
         last = history.last
         yield {
             "kind": "accuracy",
@@ -189,8 +189,8 @@ def descent_row(
         "losses": six_digits([row.loss for row in descent.rows]),
         "norms": six_digits([row.recurrent_norm for row in descent.rows]),
         "least": six_digits([row.least / width for row in descent.rows]),
-        "first_loss": float(descent.losses[0]),
-        "last_loss": float(descent.losses[-1]),
+        "first_loss": descent.losses[0],
+        "last_loss": descent.losses[-1],
         "largest_norm": max(row.recurrent_norm for row in descent.rows),
         "stopped": descent.stopped,
     }

@@ -8,10 +8,9 @@ from textwrap import fill
 import numpy as np
 from matplotlib.axes import Axes
 
-from notsodeep.figures.row_selection import NUMBERS, needed, title
 from notsodeep.figures.style import SMALLEST, colour, panel, point_style, styled
-from notsodeep.records import Row, Rows, grouped
 from notsodeep.validation import Array
+from notsodeep_lab.plots.row_selection import NUMBERS, Row, Rows, grouped, needed, title
 
 # Field of a row, factor to the unit drawn, label with the unit, whether it is a share.
 MEASURES: dict[str, tuple[float, str, bool]] = {

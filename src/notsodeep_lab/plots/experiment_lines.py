@@ -1,15 +1,58 @@
-"""Plot accuracy, distance or noise against a size, from rows of experiments."""
+"""Plot errors, accuracy or noise against a size, losses and norms against steps, from rows of experiments."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from notsodeep.figures.line_plots import draw_decay, mark_sizes
-from notsodeep.figures.row_selection import NUMBERS, averaged, needed, title
-from notsodeep.figures.style import panel, point_style, styled, tidy_log
-from notsodeep.records import Rows, grouped
+from notsodeep.figures.curve_plots import mark_sizes
+from notsodeep.figures.style import line_style, panel, point_style, styled, tidy_log
+from notsodeep.validation import Array
+from notsodeep_lab.plots.row_selection import NUMBERS, Rows, averaged, grouped, needed, title
+
+# An error that falls more slowly than this power of the size contradicts a line that falls with its root.
+_LEAST_EXPONENT = 0.25
+
+
+@styled
+def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activation",)) -> Axes:
+    """Plot relative errors against the number of samples, with bars over seeds and, if they fall, a line n^(-1/2)."""
+    return draw_decay(panel(ax), needed(rows, "error"), "n", by, "number of samples $n$", r"$n^{-1/2}$")
+
+
+def draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: str, slope: str) -> Axes:
+    """Plot relative errors against a size on logarithmic axes, one line with bars for each group of rows."""
+    lines = {key: averaged(group, x, "relative") for key, group in grouped(rows, *by).items()}
+    for number, (key, (place, mean, spread)) in enumerate(lines.items()):
+        label = ", ".join(
+            f"$m$ = {part}" if name == "width" else title(part) for name, part in zip(by, key, strict=True)
+        )
+        # The lower end of a bar stays positive, as a logarithmic axis needs.
+        ends = np.stack([np.minimum(spread, 0.9 * mean), spread])
+        axes.errorbar(place, mean, yerr=ends, capsize=2.0, label=label, **point_style(number))
+    _draw_slope(axes, list(lines.values()), slope)
+    axes.set(xscale="log", yscale="log", xlabel=x_label, ylabel="relative error (‖·‖₂)")
+    tidy_log(axes.yaxis)
+    mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
+    axes.legend()
+    return axes
+
+
+def _draw_slope(axes: Axes, lines: list[tuple[Array, Array, Array]], label: str) -> None:
+    """Draw a line that falls with the root of the size below all others, unless one of these hardly falls."""
+    if any(mean[-1] > mean[0] * (place[0] / place[-1]) ** _LEAST_EXPONENT for place, mean, _ in lines):
+        return
+    ends = [place[[0, -1]] for place, _, _ in lines]
+    start, stop = min(end[0] for end in ends), max(end[1] for end in ends)
+    if stop > start:
+        level = 0.7 * min(float(np.min(mean * np.sqrt(place / start))) for place, mean, _ in lines)
+        place = np.array([start, stop])
+        axes.plot(
+            place, level * np.sqrt(start / place), color="0.4", linestyle=":", linewidth=1.0, label=label
+        )
 
 
 @styled
@@ -68,3 +111,38 @@ def plot_epochs(rows: Rows, ax: Axes | None = None) -> Axes:
     axes.set(xlabel="epoch", ylabel="test accuracy (%)")
     axes.legend()
     return axes
+
+
+@styled
+def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Plot the loss per sample by step of gradient descent, one line for each width and seed."""
+    axes = panel(ax)
+    for row, style in _trainings(rows):
+        losses = np.asarray(row["losses"], dtype=float) / float(row["n"])
+        axes.plot(row["steps"], np.where(losses > 0, losses, np.nan), **style)
+    axes.set(yscale="log", xlabel="step of gradient descent", ylabel=r"loss per sample $\Phi/n$")
+    axes.legend(title="width $m$")
+    return axes
+
+
+@styled
+def plot_norms(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Plot ‖W‖₂ along gradient descent, and the line 1 below which the equilibrium is unique."""
+    axes = panel(ax)
+    for row, style in _trainings(rows):
+        axes.plot(row["steps"], row["norms"], **style)
+    axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1.0)
+    axes.set(xlabel="step of gradient descent", ylabel=r"$\|W(\tau)\|_2$")
+    axes.legend(title="width $m$")
+    return axes
+
+
+def _trainings(rows: Rows) -> list[tuple[Any, dict[str, Any]]]:
+    """Rows of training by width, each with its style; only the first seed of a width has a label."""
+    found = []
+    widths = grouped(sorted(needed(rows, "training"), key=lambda row: float(row["width"])), "width")
+    for number, ((width,), group) in enumerate(widths.items()):
+        for seed, row in enumerate(group):
+            style = line_style(number) | {"linewidth": 1.1, "alpha": 1.0 if seed == 0 else 0.5}
+            found.append((row, style | {"label": f"{width}" if seed == 0 else "_"}))
+    return found

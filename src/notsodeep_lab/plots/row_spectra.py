@@ -8,11 +8,10 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from notsodeep.errors import InputError
-from notsodeep.figures.row_selection import NUMBERS, needed, words
 from notsodeep.figures.spectrum_plots import draw_prediction
 from notsodeep.figures.style import COLOURS, line_style, panel, styled, tidy_log
-from notsodeep.records import Row, Rows, chosen, grouped
 from notsodeep.validation import Array
+from notsodeep_lab.plots.row_selection import NUMBERS, Row, Rows, chosen, grouped, needed, words
 
 _BINS = 50
 # Symbols of the papers by kernel: of the DEQ, and of its equivalent.

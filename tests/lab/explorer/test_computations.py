@@ -9,7 +9,6 @@ import pytest
 from explorer_choices import CHOICES, SMALL
 
 import notsodeep as nsd
-from notsodeep.data import Preprocessing
 from notsodeep.designs import TwinDistances
 from notsodeep.equivalents import KernelDistance
 from notsodeep_lab.explorer import computations
@@ -53,32 +52,6 @@ def test_distances_are_those_of_dense_matrices(choice: Choice):
         assert one.up_to_factor <= one.relative
 
 
-@pytest.mark.slow
-@by_name
-def test_errors_are_those_of_dense_matrices_at_every_size(choice: Choice):
-    points = computations.errors_of(choice)
-    sizes = computations.error_sizes(choice.data)
-    assert [one.n for one in sizes] == sorted({point.n for point in points})
-    last, data = points[-1], sizes[-1]
-    drawn = computations.samples_of(data)
-    assert (last.form, last.n) == ("refined", len(drawn.rows))
-    model = choice.model.centred(drawn.tau0)
-    matrix = computations.kernel_of(model, data, choice.shown_kernel)
-    stats = drawn.statistics
-    other = nsd.equivalent(model, drawn.rows, stats, choice.shown_kernel, "refined", square=drawn.square)
-    expected = np.linalg.norm(matrix - other.to_dense(), 2) / np.linalg.norm(matrix, 2)
-    assert last.relative == pytest.approx(expected, rel=5e-3)
-
-
-def test_drawn_data_keep_their_ratio_and_rows_stay_in_order():
-    sizes = computations.error_sizes(PageData(n=800, p=400))
-    assert [(one.n, one.p) for one in sizes] == [(100, 50), (200, 100), (400, 200), (800, 400)]
-    file = CHOICES["csv"].data
-    for size in computations.error_sizes(file):
-        rows = file.upload.rows[: size.n]
-        assert np.array_equal(computations.samples_of(size).rows, Preprocessing.fit(rows).apply(rows))
-
-
 def test_samples_are_those_that_the_choice_names():
     drawn = computations.samples_of(SMALL)
     rows, labels = nsd.GaussianMixture.paper(80, mean=8.0, gap=8.0).sample(120, seed=0)
@@ -120,11 +93,11 @@ def test_the_summary_depends_on_the_distance_on_the_samples():
     """A design whose numbers agree is a plain yes only if plain layers are further away, up to a factor too."""
     near, far = KernelDistance(0.01, 0.01, 1.0), KernelDistance(0.3, 0.19, 0.8)
     made = computations.design_of(CHOICES["mixture"])
-    good = TwinDistances("ck", 80, near, {1: far}, True)
+    good = TwinDistances("ck", 80, near, far, {1: far}, True)
     assert good.gain == pytest.approx(19.0)
     assert "19 times closer" in str(good)
     assert design_summary(made, good).startswith("Yes: 2 hidden layers.")
-    poor = TwinDistances("ck", 80, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
+    poor = TwinDistances("ck", 80, far, far, {1: KernelDistance(0.3, 0.01, 0.8)}, True)
     assert design_summary(made, poor).startswith("Yes, but a plain network is as close")
 
 

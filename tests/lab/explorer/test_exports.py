@@ -56,7 +56,7 @@ def test_the_report_is_one_page_with_everything():
     choice = CHOICES["formula"]
     text = report_page(choice)
     assert text.startswith("<!DOCTYPE html>")
-    assert text.count("<img ") == 5
+    assert text.count("<img ") == 4
     assert not re.search(r"""(src|href)=["'](?!data:|#)""", text)
     for words in (
         "the four numbers agree" if computations.design_of(choice).exact else "sees the input again",

@@ -25,7 +25,6 @@ from notsodeep.figures.style import PAGE, SMALLEST
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
-from notsodeep.records import chosen
 from notsodeep_lab.papers import EXPERIMENTS, Experiment, Row, Spec
 from notsodeep_lab.papers.drawings import DRAWINGS, draw
 from notsodeep_lab.papers.measures import (
@@ -36,6 +35,7 @@ from notsodeep_lab.papers.measures import (
 from notsodeep_lab.papers.random_network_rows import average_kernels
 from notsodeep_lab.papers.row_statistics import accuracy_gap, exponent
 from notsodeep_lab.papers.training_rows import regression
+from notsodeep_lab.plots.row_selection import chosen
 
 # Whatever test comes first computes the rows that all of them share.
 pytestmark = pytest.mark.slow
@@ -250,7 +250,7 @@ def test_refined_forms() -> None:
     statistics = MixtureStatistics.estimate(X, y)
     model = DEQ("relu", 0.2).centred(statistics.tau0)
     G = conjugate_kernel(model, X)
-    squared = equivalent(model, X, None, "ck", "refined", order=2, square="exact")
+    squared = equivalent(model, X, None, "ck", "refined", order=2, square="sketch", rank=40)
     own = chosen(rows_of("refined"), data="digits", activation="relu")
     errors = {row["form"]: row["absolute"] for row in own}
     assert errors["refined-exact-square"] == pytest.approx(norm(G - squared.to_dense()), rel=1e-5)

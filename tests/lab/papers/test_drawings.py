@@ -13,7 +13,7 @@ from notsodeep import figures
 from notsodeep.errors import InputError
 from notsodeep_lab.papers.drawings import draw
 from notsodeep_lab.plots.bar_plots import plot_race
-from notsodeep_lab.plots.experiment_lines import plot_accuracy
+from notsodeep_lab.plots.experiment_lines import plot_accuracy, plot_errors
 from notsodeep_lab.plots.row_spectra import plot_spectra
 
 
@@ -51,7 +51,7 @@ def test_accuracy_is_the_mean_over_seeds_with_its_deviation() -> None:
 
 
 def test_a_line_of_slope_minus_one_half_only_beside_errors_that_fall() -> None:
-    axes = figures.plot_errors(errors(("asymptotic",), ("features",)))
+    axes = plot_errors(errors(("asymptotic",), ("features",)))
     slope = next(line for line in axes.get_lines() if "{-1/2}" in str(line.get_label()))
     x, y = np.log(slope.get_xdata()), np.log(slope.get_ydata())
     assert (y[1] - y[0]) / (x[1] - x[0]) == pytest.approx(-0.5)
@@ -60,7 +60,7 @@ def test_a_line_of_slope_minus_one_half_only_beside_errors_that_fall() -> None:
     # On real data the dimension is fixed: 0.4 % at n = 125, 0.85 % at 250, 0.5 % at 1000.
     sizes = zip((125, 250, 1000), (0.004, 0.0085, 0.0052), strict=True)
     rows = [{"kind": "error", "form": "refined", "n": n, "relative": error} for n, error in sizes]
-    assert labels_of(figures.plot_errors(rows, by=("form",))) == ["refined equivalent"]
+    assert labels_of(plot_errors(rows, by=("form",))) == ["refined equivalent"]
 
 
 def test_histograms_count_every_eigenvalue_on_common_bins() -> None:

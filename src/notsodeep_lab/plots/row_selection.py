@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from notsodeep.errors import InputError
-from notsodeep.records import Row, Rows, chosen, grouped
 from notsodeep.validation import Array
+
+# Rows of results are dictionaries of plain values.
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+R = TypeVar("R", bound=Row)
 
 # The same model has the same colour in every figure.
 NUMBERS = {"deq": 0, "twin": 1, "plain": 2, "equivalent": 1, "refined": 2, "monte-carlo": 3, "printed": 4}
@@ -46,6 +51,19 @@ WORDS = {
     "common": "one step size for all widths",
     "own": "a step size for each width",
 }
+
+
+def chosen(rows: Iterable[R], **fields: Any) -> list[R]:
+    """Select the rows whose fields have these values, in their order."""
+    return [row for row in rows if all(row.get(name) == value for name, value in fields.items())]
+
+
+def grouped(rows: Iterable[R], *fields: str) -> dict[tuple[Any, ...], list[R]]:
+    """Group rows by the values of these fields, in the order in which the values first occur."""
+    groups: dict[tuple[Any, ...], list[R]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name) for name in fields), []).append(row)
+    return groups
 
 
 def words(name: Any) -> str:

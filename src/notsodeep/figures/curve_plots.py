@@ -1,0 +1,149 @@
+"""Plots of learning curves, depth curves, forecasts and phase diagrams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullLocator, ScalarFormatter
+
+from notsodeep.figures.style import COLOURS, line_style, panel, point_style, styled
+from notsodeep.validation import Array
+
+# Rates at which colours end.
+_LIGHT, _DARK = 0.0, 1.5
+
+
+def mark_sizes(axes: Axes, sizes: Array) -> None:
+    """Set ticks at the measured sizes, as plain numbers; at every second one if they are many."""
+    step = -(-len(sizes) // 6)
+    axes.set_xticks(sizes[::-1][::step][::-1])
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+@styled
+def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None) -> Axes:
+    """Plot a predicted learning curve with its band, dashed where it is extrapolated, and measured points.
+
+    Args:
+        curve: a `LearningCurve`.
+        ax: where to draw; a new figure if not given.
+        measured: rows (n, value) or (n, value, standard deviation).
+    """
+    axes = panel(ax)
+    factor = 100.0 if curve.is_classification else 1.0
+    style = {"color": line_style(len(axes.lines))["color"]}
+    name = "kernel" if curve.width is None else f"width {curve.width}"
+    draw_curve(axes, curve, f"{name}, predicted", f"{name}, extrapolated", style)
+    if measured is not None:
+        rows = np.atleast_2d(np.asarray(measured, dtype=float))
+        spread = factor * rows[:, 2] if rows.shape[1] > 2 else None
+        points = {"linestyle": "none", "marker": "o", "capsize": 2.0, **style}
+        axes.errorbar(rows[:, 0], factor * rows[:, 1], yerr=spread, label=f"{name}, measured", **points)
+    label_curve(axes, curve)
+    axes.legend()
+    return axes
+
+
+def draw_curve(axes: Axes, curve: Any, inside: str, beyond: str, style: dict[str, Any]) -> None:
+    """Draw one curve with its band: within the samples, and beyond them by theory."""
+    factor = 100.0 if curve.is_classification else 1.0
+    values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
+    low, high = factor * np.asarray(curve.interval).T
+    far = np.asarray(curve.extrapolated)
+    axes.fill_between(curve.n, low, high, alpha=0.15, linewidth=0.0, color=style["color"])
+    axes.plot(curve.n[~far], values[~far], label=inside, **style)
+    if far.any():
+        start = max(int(np.flatnonzero(far)[0]) - 1, 0)
+        axes.plot(curve.n[start:], values[start:], label=beyond, **_beyond_style(style))
+
+
+def _beyond_style(style: dict[str, Any]) -> dict[str, Any]:
+    """Style the extrapolated part: dashed, or thinner if the line is dashed already."""
+    return style | ({"linewidth": 0.8} if "linestyle" in style else {"linestyle": "--"})
+
+
+def label_curve(axes: Axes, curve: Any) -> None:
+    """Label the axes of a learning curve."""
+    axes.set(xscale="log", xlabel="number of training samples $n$")
+    mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
+    axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
+
+
+@styled
+def plot_depth_curve(curve: Any, ax: Axes | None = None) -> Axes:
+    """Accuracy against the number of steps, with intervals, and a line at the number of steps that is needed.
+
+    Args:
+        curve: a `DepthCurve`; its last point is the equilibrium.
+        ax: where to draw; a new figure if not given.
+    """
+    axes = panel(ax)
+    places, values = np.arange(len(curve.steps)), 100.0 * np.asarray(curve.accuracy)
+    ends = np.abs(100.0 * np.asarray(curve.interval).T - values)
+    axes.errorbar(places, values, yerr=ends, capsize=2.0, label=curve.measure, **point_style(0))
+    needed = int(np.flatnonzero(curve.steps == curve.steps_needed)[0])
+    axes.axvline(needed, color="0.4", linestyle=":", linewidth=1.0, label=f"needed: {curve.name(needed)}")
+    axes.set_xticks(places, ["∞" if np.isinf(one) else f"{one:.0f}" for one in curve.steps])
+    axes.set(xlabel="number of steps (∞: the equilibrium)", ylabel=f"{curve.measure} (%)")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_forecast(forecast: Any, ax: Axes | None = None, measured: Any = None) -> Axes:
+    """Residuals and errors of the median sample by step, with the range over samples.
+
+    Args:
+        forecast: a `Forecast`.
+        ax: axes to draw into; a new figure if not given.
+        measured: residuals of a network, (samples, steps), drawn as points.
+    """
+    axes = panel(ax)
+    curves = {"residual": forecast.residuals, "error": forecast.errors}
+    for number, (name, values) in enumerate(curves.items()):
+        shown = values[:, np.isfinite(values).any(axis=0)]
+        if not shown.size:
+            continue
+        steps = np.arange(shown.shape[1])
+        style = line_style(number)
+        axes.plot(steps, np.nanmedian(shown, axis=0), label=f"{name}, {forecast.source}", **style)
+        if len(shown) > 1:
+            low, high = np.nanmin(shown, axis=0), np.nanmax(shown, axis=0)
+            axes.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0.0)
+    if measured is not None:
+        points = np.nanmedian(np.asarray(measured), axis=0)
+        axes.plot(
+            np.arange(len(points)), points, "o", color=COLOURS[-1], markersize=2.5, label="residual, network"
+        )
+    settled = int(np.sum(forecast.settles))
+    axes.set(
+        yscale="log",
+        xlabel="step $k$",
+        ylabel="relative to the norm of the state",
+        title=f"{settled} of {len(forecast.rate)} samples settle, largest rate {np.nanmax(forecast.rate):.3g}",
+    )
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_phase_diagram(diagram: Any, ax: Axes | None = None) -> Axes:
+    """Rates over gain and injection as colours, with the line where the rate is 1; white has no fixed point."""
+    axes = panel(ax)
+    rate = np.ma.masked_invalid(diagram.rate)
+    mesh = axes.pcolormesh(
+        diagram.gain, diagram.injection, rate, cmap="cividis", vmin=_LIGHT, vmax=_DARK, shading="nearest"
+    )
+    axes.figure.colorbar(mesh, ax=axes, label="rate per step", extend="max")
+    finite = np.where(np.isfinite(diagram.rate), diagram.rate, 2.0 * _DARK)
+    if min(finite.shape) > 1 and finite.min() < 1.0 < finite.max():
+        axes.contour(diagram.gain, diagram.injection, finite, levels=[1.0], colors="white", linewidths=1.4)
+    axes.set(
+        xlabel=r"gain $\sigma_a^2$",
+        ylabel=r"injection $\sigma_b^2$",
+        title=f"‖x‖ = {diagram.norm:g}: rate 1 on the line",
+    )
+    return axes
