@@ -17,11 +17,11 @@ from notsodeep.feature_learning import adaptive_kernel
 from notsodeep.feature_learning.adaptive import AdaptiveKernel, alignment
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
-from notsodeep.records import chosen
 from notsodeep.validation import Array
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import mean
+from notsodeep_lab.plots.row_selection import chosen
 
 # Relative error up to which the kernel of a network counts as that of the theory; step of noisy descent.
 _CLOSE, _RATE = 0.05, 0.005
