@@ -25,7 +25,7 @@ _AVERAGED, _MOST_HALVES, _SLOWING = 160, 8, 20.0
 # Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
 _NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 10.0, 0.01, 1.1
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
-_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 400, 100.0
+_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 800, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
 _KEPT, _RATE_POINTS = 4096, 512
 
