@@ -46,6 +46,7 @@ SECTIONS = (
     ("torchdeq", "Beside TorchDEQ", "`python benchmarks/peers/torchdeq/compare.py`"),
     ("networks", "Networks: a DEQ and its explicit twin", "`python benchmarks/networks.py`"),
     ("estimators", "Estimators", "`python benchmarks/estimators.py`"),
+    ("forecast", "Forecasts beside networks", "`python benchmarks/forecast.py`"),
 )
 
 

@@ -33,6 +33,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ),
     ("gaussian",),
     ("duals",),
+    ("cells",),
     ("models", "fingerprint"),
     ("data",),
     ("scale",),

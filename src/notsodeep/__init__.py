@@ -24,6 +24,8 @@ _HOMES = {
     "ConvDEQ": "models",
     "ConvExplicit": "models",
     "GraphDEQ": "models",
+    "Equilibrium": "models",
+    "Loop": "models",
     "GaussianMixture": "data",
     "UnitSphere": "data",
     "MixtureStatistics": "data",
@@ -65,6 +67,7 @@ _HOMES = {
 }
 _ROOMS = (
     "gaussian",
+    "cells",
     "models",
     "data",
     "kernels",

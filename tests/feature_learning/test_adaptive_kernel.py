@@ -54,7 +54,7 @@ def test_linear_activation_solves_closed_equations():
 
 
 def quadrature_solution(sigma_a2, rows, y, gamma, beta):
-    """(14.4) for two samples by a tensor grid, with the inverse form of Φ̂ and a general-purpose root finder."""
+    """(16.4) for two samples by a tensor grid, with the inverse form of Φ̂ and a general-purpose root finder."""
     grid = np.linspace(-7.0, 7.0, 161)
     h = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
     phi, gram = np.tanh(h), rows @ rows.T

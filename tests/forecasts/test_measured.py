@@ -150,7 +150,7 @@ def test_bad_cells_are_refused_in_words():
 
 def test_the_command(tmp_path: Path):
     np.save(tmp_path / "X.npy", np.random.default_rng(0).standard_normal((30, 6)))
-    options = "--activation relu --sigma-a2 0.5 --width 256"
+    options = "--activation relu --sigma-a2 0.5"
     arguments = ["forecast", str(tmp_path / "X.npy"), *options.split()]
     shown = RUN.invoke(app, [*arguments, "--figure", str(tmp_path / "f.png")])
     assert shown.exit_code == 0, shown.output
@@ -158,7 +158,9 @@ def test_the_command(tmp_path: Path):
     assert (tmp_path / "f.png").stat().st_size > 1000
     told = json.loads(RUN.invoke(app, [*arguments, "--json"]).output)
     assert told["rate"] == pytest.approx([0.5] * 30)
+    told = json.loads(RUN.invoke(app, [*arguments, "--width", "256", "--json"]).output)
     assert told["probability"] == [1.0] * 30
+    assert told["rate"] == pytest.approx([0.52] * 30, abs=0.005)
     beyond = "forecast digits --n 5 --activation tanh --sigma-a2 9 --sigma-b2 0.1"
     assert RUN.invoke(app, beyond.split()).exit_code == 3
     weights = DEQNet(nsd.DEQ("tanh", 0.4), 6, 40, 2, seed=0).plain_weights()

@@ -8,7 +8,8 @@ import torch
 
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.forecasts.probability import settling_probability
+from notsodeep.forecasts.covariance_fields import fields_of
+from notsodeep.forecasts.width_effects import settling_probability
 from notsodeep.models import normalised_adjacency
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
 
@@ -195,7 +196,8 @@ def test_the_probability_of_an_equilibrium():
     assert (f.probability_error > 0.02).all()
     rates = np.linspace(0.6, 1.2, 13)
     for name in ("tanh", "relu", "mish"):
-        chance, error = settling_probability(name, rates, 700)
+        chance, error, remark = settling_probability(name, rates, 700)
+        assert not remark
         assert (np.diff(chance) <= 0.02).all()
         assert chance.min() >= 0.0
         assert chance.max() <= 1.0
@@ -204,6 +206,81 @@ def test_the_probability_of_an_equilibrium():
         settling_probability("mish", rates[5:8], 200)[1].min()
         > settling_probability("tanh", rates[5:8], 200)[1].min()
     )
+
+
+def test_widths_that_were_not_simulated_are_said_to_be_so():
+    X = unit_rows(2)
+    narrow = nsd.forecast(nsd.DEQ("tanh", 2.0, 0.2), X, width=32)
+    assert narrow.probability is None
+    assert "width 32: unknown, networks of less than 64 units were not simulated" in narrow.advice
+    assert "probability" not in narrow.to_dict()
+    wide = nsd.forecast(nsd.DEQ("softplus", 1.85, 0.2), X, width=10_000)
+    assert "extrapolated, widths up to 2048 were simulated" in wide.advice
+    # The error reaches to the limit, where every network of a rate below 1 has an equilibrium.
+    assert (wide.probability > 0.2).all()
+    assert (wide.probability < 1.0).all()
+    assert (wide.probability + wide.probability_error >= 1.0).all()
+
+
+def test_fluctuations_depend_on_the_kurtosis_of_slopes_and_on_positions():
+    """κ = E[φ'⁴]/E[φ'²]²: 2 for ReLU, whose slopes are 0 or 1; positions of an image average over it."""
+    x, relu = unit_rows(1, 4), (0.9, 0.5)
+    assert fields_of(nsd.DEQ("identity", 0.5), x).concentration == pytest.approx(1.0)
+    assert fields_of(nsd.DEQ("relu", *relu), x).concentration == pytest.approx(2.0, rel=1e-3)
+    image = np.broadcast_to(x[:, :, None, None], (1, 4, 3, 3))
+    conv = fields_of(nsd.ConvDEQ("relu", *relu, padding="circular"), image)
+    assert conv.concentration == pytest.approx(2.0 / 9.0, rel=1e-3)
+    # Equal nodes have equal slopes: no average over nodes.
+    graph = fields_of(nsd.GraphDEQ(np.full((3, 3), 1 / 3), "relu", *relu), np.repeat(x, 3, axis=0))
+    assert graph.concentration == pytest.approx(2.0, rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "gain", "m"), [("identity", 0.85, 200), ("relu", 1.62, 512)])
+def test_steps_at_a_width_are_those_of_the_median_network(name, gain, m):
+    """The wide limit says a tenth to a third less."""
+    x, model = np.eye(1, 10), nsd.DEQ(name, gain, 0.3)
+    f, limit = nsd.forecast(model, x, width=m), nsd.forecast(model, x)
+    generator, counts = np.random.default_rng(5), []
+    for _ in range(150):
+        A = generator.standard_normal((m, m)) * np.sqrt(gain / m)
+        drive = np.sqrt(0.3) * generator.standard_normal((m, 10)) @ x[0]
+        z, count, residual = np.zeros(m), 0, 1.0
+        while residual > 1e-6 and count < 1000:
+            image = A @ z + drive if name == "identity" else np.maximum(A @ z + drive, 0.0)
+            residual = np.linalg.norm(image - z) / np.linalg.norm(image)
+            z, count = image, count + 1
+        counts.append(count)
+    median = np.median(counts)
+    assert f.steps(1e-6)[0] == pytest.approx(median, rel=0.1)
+    assert limit.steps(1e-6)[0] < 0.9 * median
+    assert limit.rate[0] < f.rate[0] < 1.0
+    wider = nsd.forecast(model, x, width=100 * m)
+    assert wider.steps(1e-6)[0] == pytest.approx(limit.steps(1e-6)[0], abs=2.0)
+
+
+def test_a_loop_has_the_residuals_of_its_own_steps():
+    X, deq = unit_rows(2), nsd.DEQ("tanh", 0.9, 0.5)
+    whole = nsd.forecast(deq, X)
+    S = normalised_adjacency(np.ones((2, 2)) - np.eye(2))
+    by_hand = nsd.Explicit(["tanh"] * 6, weights=[0.5] + [0.9] * 5, inject=[0.5] * 5)
+    for loop in (deq.unrolled(6), by_hand):
+        f = nsd.forecast(loop, X)
+        assert f.loop_steps == 6
+        np.testing.assert_allclose(f.residuals, whole.residuals[:, :6])
+        np.testing.assert_allclose(f.errors, whole.errors[:, :7])
+        np.testing.assert_allclose(f.gradient.error(6), whole.gradient.error(6))
+        assert np.isinf(f.steps(1e-6)).all()
+        np.testing.assert_array_equal(f.steps(0.3), whole.steps(0.3))
+        assert "The loop ends after 6 steps" in f.advice
+    images = RNG.standard_normal((1, 2, 5))
+    for model, samples in ((nsd.ConvDEQ("relu", 0.9, 0.5), images), (nsd.GraphDEQ(S, "relu", 0.9, 0.5), X)):
+        f = nsd.forecast(model.unrolled(4), samples)
+        np.testing.assert_allclose(f.residuals, nsd.forecast(model, samples).residuals[:, :4])
+    grows = nsd.forecast(nsd.DEQ("relu", 2.4, 0.5).unrolled(5), X, width=256)
+    assert grows.residuals.shape == (2, 5)
+    assert not grows.settles.any()
+    assert np.isnan(grows.errors).all()
+    assert np.isinf(grows.gradient.adjoint_norm).all()
 
 
 def test_bad_input_is_refused_in_words():
@@ -219,10 +296,9 @@ def test_bad_input_is_refused_in_words():
         nsd.forecast(nsd.DEQ("relu", 2.2, 0.5), X)
     with pytest.raises(ConvergenceError, match="no fixed point"):
         nsd.forecast(nsd.ConvDEQ("relu", 2.6, 0.5, padding="circular"), RNG.standard_normal((1, 2, 4)))
-    with pytest.raises(InputError, match="Explicit is explicit"):
-        nsd.forecast(nsd.Explicit(["relu"]), X)
-    with pytest.raises(InputError, match=r"model\.deq"):
-        nsd.forecast(model.unrolled(3), X)
+    for layers in (["relu"], ["relu", "tanh"], ["relu", "relu"]):
+        with pytest.raises(InputError, match="Explicit is not a loop"):
+            nsd.forecast(nsd.Explicit(layers), X)
     with pytest.raises(InputError, match="forecast takes"):
         nsd.forecast("tanh", X)
     with pytest.raises(InputError, match="2 nodes"):

@@ -11,7 +11,9 @@ import torch
 from tolerances import Oracle, assert_close
 from torch.func import functional_call, jacrev
 
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep import cells
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, GraphDEQ
+from notsodeep.models.cell_models import Equilibrium, Loop
 from notsodeep.nets import Net, compute_features, empirical_kernels, fit
 from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import network_of
@@ -49,11 +51,19 @@ class CosineNet(Net):
         yield WeightGroup(self.features(X), None, 1.0)
 
 
+def cell() -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    branch = cells.dense(cells.activation(cells.dense(z, 0.8), "gelu"), 0.5)
+    return cells.norm(z + branch + cells.bias(cells.dense(x, 1.0), 0.1))
+
+
 MODELS = {
     DEQ: DEQ("tanh", 0.2),
     Explicit: Explicit(["relu", "tanh"]),
     ConvDEQ: ConvDEQ("tanh", 0.2, bias2=0.1, readout="pool"),
     ConvExplicit: ConvExplicit(["relu", "tanh"], weights=[0.8, 0.3], inject=[0.5], bias2=0.1),
+    Equilibrium: Equilibrium(cell()),
+    Loop: Loop(cell(), 3),
 }
 KINDS = [*MODELS, CosineNet]
 SOLVED = (DEQ, ConvDEQ)
@@ -75,7 +85,8 @@ def tensors(kind: Any) -> torch.Tensor:
 
 
 def test_there_is_an_example_of_every_kind() -> None:
-    assert set(MODELS) == set(network_of.registry) - {object}
+    # The nodes of a graph go in together: tests/nets/test_cell_net.py.
+    assert {*MODELS, GraphDEQ} == set(network_of.registry) - {object}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
 _NOT_SETTLED = 3
+_WEIGHTS = "Weights of a trained DEQ, as for distill, on which to measure; without it the model is predicted."
+_INPUTS = "Variance of the input weights; 1 - sigma_a2 if not given."
+_UNITS = "Units, for steps and the probability of an equilibrium at this width."
 
 
 @app.command()
@@ -23,34 +26,18 @@ _NOT_SETTLED = 3
 def forecast(
     data: Data,
     weights: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            help="Weights of a trained DEQ, as for distill, on which to measure; without it the model is predicted.",
-            show_default=False,
-        ),
+        Path | None, typer.Argument(metavar="[FILE]", help=_WEIGHTS, show_default=False)
     ] = None,
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: Annotated[
-        float, typer.Option("--sigma-a2", metavar="NUMBER", help="Variance of the recurrent weights.")
+        float, typer.Option(metavar="NUMBER", help="Variance of the recurrent weights.")
     ] = 0.2,
     sigma_b2: Annotated[
-        float | None,
-        typer.Option(
-            "--sigma-b2",
-            metavar="NUMBER",
-            help="Variance of the input weights; 1 - sigma_a2 if not given.",
-            show_default=False,
-        ),
+        float | None, typer.Option(metavar="NUMBER", help=_INPUTS, show_default=False)
     ] = None,
     kind: options.ModelKind = "rows",
     filter_size: options.FilterSize = None,
-    width: Annotated[
-        int | None,
-        typer.Option(
-            metavar="M", min=1, help="Units, for the probability of an equilibrium.", show_default=False
-        ),
-    ] = None,
+    width: Annotated[int | None, typer.Option(metavar="M", min=1, help=_UNITS, show_default=False)] = None,
     tolerance: Annotated[float, typer.Option(metavar="NUMBER", help="Residual to count steps to.")] = 1e-6,
     figure: options.Figure = None,
     as_json: options.Json = False,
@@ -85,12 +72,12 @@ def forecast(
         phi, samples = read_activation(activation), data.images() if conv else data.samples()
         model = ConvDEQ(phi, sigma_a2, sigma_b2, filter_size=filter_size or 3) if conv else None
         found = predict(model or DEQ(phi, sigma_a2, sigma_b2), samples.rows, width)
-    counts = found.steps(tolerance)
     if figure is not None:
         save_figure(found.plot, figure)
     if as_json:
         print_json({**found.to_dict(), "tolerance": tolerance, "data": data_record(data, samples)}, indent=2)
     else:
+        counts = found.steps(tolerance)
         say_notes(data, samples)
         say(f"{found.model}, {found.source} on {len(found.rate)} samples.")
         say(f"Evaluations of the cell to a residual of {tolerance:g}: {counts.min():g} to {counts.max():g}.")

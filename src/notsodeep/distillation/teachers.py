@@ -15,7 +15,9 @@ from torch.utils.data import DataLoader
 from notsodeep.distillation.fitting import BATCH, Part
 from notsodeep.distillation.student_networks import ModuleCell
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.nets.cell_net import CellNet
 from notsodeep.nets.equilibrium_net import EquilibriumNet
+from notsodeep.nets.modules import Net
 from notsodeep.nets.samples import as_inputs, as_tensor
 from notsodeep.progress import Report
 
@@ -47,6 +49,9 @@ class Teacher:
     @classmethod
     def of(cls, teacher: Any, X: Tensor, cell: Any, readout: Any, z0: Any) -> Teacher:
         """Copy a teacher, and its cell; modules are put in evaluation mode, functions are called as they are."""
+        if isinstance(teacher, CellNet) and cell is None:
+            cell, readout = teacher.cell, teacher.outputs_of
+            z0 = teacher.readout.new_zeros(teacher.layer_size)
         try:
             # One copy of all: a cell that is a method of the teacher becomes a method of the copy.
             teacher, cell, readout, z0 = parts = copy.deepcopy((teacher, cell, readout, z0))
@@ -62,6 +67,8 @@ class Teacher:
         if isinstance(teacher, EquilibriumNet):
             teacher._settings = replace(teacher._settings, on_failure="ignore")
             return cls(teacher, teacher, None)
+        if isinstance(teacher, CellNet):
+            teacher.on_failure = "ignore"
         return cls(teacher, None, None if cell is None else _module_cell(cell, readout, z0, X))
 
     @torch.no_grad()
@@ -78,7 +85,7 @@ class Teacher:
                     f"got {tuple(values.shape)} for {len(rows)} samples."
                 )
             good = torch.isfinite(values).all(1)
-            solve = None if self.network is None else self.network.last_solve
+            solve = self.function.last_solve if isinstance(self.function, Net) else None
             if solve is not None:
                 good &= solve.residuals.to(good.device) <= solve.tolerance
             outputs.append(values.to(X))
@@ -117,7 +124,7 @@ def read_samples(X: Any, teacher: Any) -> Tensor:
     """Copy the samples of an array, a tensor or a DataLoader to the precision and the device of the teacher."""
     if isinstance(X, DataLoader):
         X = _from_loader(X)
-    if isinstance(teacher, EquilibriumNet):
+    if isinstance(teacher, EquilibriumNet | CellNet):
         return as_inputs(X, teacher, "X").clone()
     if not callable(teacher):
         raise InputError(

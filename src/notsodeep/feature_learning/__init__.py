@@ -1,4 +1,4 @@
-"""Beyond the lazy regime: the kernel of a network after it has learned (docs/theory.md, section 14)."""
+"""Beyond the lazy regime: the kernel of a network after it has learned (docs/theory.md, section 16)."""
 
 from notsodeep.feature_learning.adaptive import AdaptiveKernel, adaptive_kernel
 from notsodeep.feature_learning.lazy_check import LazyCheck, lazy_check

@@ -1,4 +1,4 @@
-"""`adaptive_kernel`: the kernel of a network after it has learned, docs/theory.md section 14."""
+"""`adaptive_kernel`: the kernel of a network after it has learned, docs/theory.md section 16."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AdaptiveKernel(Shown):
 
     @property
     def rate(self) -> float:
-        """Contraction rate of the DEQ after learning, docs/theory.md (14.8); 0 for explicit networks."""
+        """Contraction rate of the DEQ after learning, docs/theory.md (16.8); 0 for explicit networks."""
         return self.solutions[0].rate
 
     @property
@@ -84,7 +84,7 @@ class AdaptiveKernel(Shown):
         return alignment(self.lazy_kernel, self.y)
 
     def predict(self, X_new: Any, *, return_error: bool = False) -> Any:
-        """Predict the mean output of the trained network on new samples, docs/theory.md (14.7).
+        """Predict the mean output of the trained network on new samples, docs/theory.md (16.7).
 
         Args:
             X_new: samples in rows.
@@ -134,7 +134,7 @@ def adaptive_kernel(
 
     The network is f = Σ a φ(h)/(γ m) of width m → ∞ with unit Gaussian weights and the loss (m β/2)|y − f|²; equally,
     noisy gradient descent with weight decay. γ → 0 at fixed β/γ² is the lazy limit: ridge regression with the conjugate
-    kernel and ridge γ²/β. Docs/theory.md section 14 has the equations.
+    kernel and ridge γ²/β. Docs/theory.md section 16 has the equations.
 
     Args:
         model: a DEQ or an Explicit network.

@@ -13,7 +13,7 @@ from notsodeep.validation import Array
 
 @dataclass(frozen=True)
 class HiddenLayer:
-    """A layer whose pre-activations have the covariance Λ = weight · Φ_source + inject · XXᵀ + constant, (14.3)."""
+    """A layer whose pre-activations have the covariance Λ = weight · Φ_source + inject · XXᵀ + constant, (16.3)."""
 
     phi: Activation
     weight: float  # variance of the weights that read `source`; 0 if the layer reads the input alone

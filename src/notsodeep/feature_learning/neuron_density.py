@@ -1,4 +1,4 @@
-"""The density of one neuron's pre-activations after learning, docs/theory.md (14.3), and its moments.
+"""The density of one neuron's pre-activations after learning, docs/theory.md (16.3), and its moments.
 
 Replicates are computed side by side: matrices are (replicates, n, n), points (replicates, points, n). Points are
 whitened, h = L u with Λ = L Lᵀ, so that the Gaussian factor of the density is the standard one.
@@ -54,7 +54,7 @@ class NeuronDensity:
         return logs, (self.phi.derivative(h) * -field) @ self.root
 
     def moments(self, u: Array, weights: Array) -> tuple[Array, Array]:
-        """Compute Φ = ⟨φφᵀ⟩ and ⟨∇² log w + ∇log w ∇log wᵀ⟩ over weighted points, (14.5)."""
+        """Compute Φ = ⟨φφᵀ⟩ and ⟨∇² log w + ∇log w ∇log wᵀ⟩ over weighted points, (16.5)."""
         h = self.preactivations(u)
         features, slopes = self.phi(h), self.phi.derivative(h)
         field = features @ self.coupling

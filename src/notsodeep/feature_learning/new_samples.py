@@ -1,4 +1,4 @@
-"""Outputs on new samples, which follow the learned features without changing them: docs/theory.md (14.7)."""
+"""Outputs on new samples, which follow the learned features without changing them: docs/theory.md (16.7)."""
 
 from __future__ import annotations
 

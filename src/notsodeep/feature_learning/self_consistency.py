@@ -1,4 +1,4 @@
-"""The equations of the kernel after learning, docs/theory.md (14.4), and steps of their iteration.
+"""The equations of the kernel after learning, docs/theory.md (16.4), and steps of their iteration.
 
 Replicates are independent of one another, so that their spread is the standard error of every number, the feedback of
 sampling noise included.
@@ -28,7 +28,7 @@ _LARGEST_CHANGE, _LARGEST_STEP = 0.2, 0.3
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is solved: the layers, the data, and the scales of (14.1)."""
+    """What is solved: the layers, the data, and the scales of (16.1)."""
 
     layers: tuple[HiddenLayer, ...]  # the last one is read out
     gram: Array  # XXᵀ
@@ -47,13 +47,13 @@ class Posterior:
         return np.asarray(np.linalg.solve(matrix, np.broadcast_to(self.targets, shape)), dtype=np.float64)
 
     def readout_variance(self, kernel: Array) -> float:
-        """⟨|Δᵀφ|²⟩/γ² under a lazy kernel, (14.6): well below 1 features hardly move."""
+        """⟨|Δᵀφ|²⟩/γ² under a lazy kernel, (16.6): well below 1 features hardly move."""
         residuals = self.residuals(kernel)
         return float(np.sum(residuals * (kernel @ residuals)) / self.richness**2)
 
 
 class State(NamedTuple):
-    """The unknowns of (14.4)."""
+    """The unknowns of (16.4)."""
 
     features: Array  # Φ, (layers, replicates, n, n)
     conjugates: Array  # Φ̂, (layers, replicates, n, n)

@@ -16,7 +16,7 @@ from notsodeep.validation import Array
 # "lazy": from a richness where features hardly move up to the given one; "rich": further up, and down again.
 STARTS = ("lazy", "rich")
 _RICHER = 2.0
-# Variance of one neuron's readout, (14.6), at which the ramp begins; its steps, per factor e and at least.
+# Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 16, 40
 # Newton steps of Δ before each step of Φ, and the gain of the latter.
 _INNER, _GAIN = 3, 0.5
@@ -51,13 +51,13 @@ class Diagnostics:
 
 @dataclass(frozen=True)
 class Solution:
-    """A solution of (14.4)."""
+    """A solution of (16.4)."""
 
     start: str  # where the iteration began: "lazy" or "rich"
     posterior: Posterior
     state: State  # averaged over the last steps, in 4 replicates
     samples: tuple[NeuronSample, ...]  # points of each layer
-    rate: float  # contraction rate of a DEQ, (14.8); 0 for explicit networks
+    rate: float  # contraction rate of a DEQ, (16.8); 0 for explicit networks
     converged: bool  # whether no drift was seen and chains have mixed
     diagnostics: Diagnostics  # the numbers behind `converged`
 
@@ -67,7 +67,7 @@ class Solution:
         return np.asarray(self.state.features[-1].mean(axis=0))
 
     def log_evidence(self, seed: int) -> tuple[float, float]:
-        """Estimate the log posterior of Φ per neuron, (14.2), and its standard error; it ranks solutions."""
+        """Estimate the log posterior of Φ per neuron, (16.2), and its standard error; it ranks solutions."""
         features, posterior = self.state.features, self.posterior
         total = -0.5 * np.einsum("no,rno->r", posterior.targets, posterior.residuals(features[-1]))
         for kernel, sample in zip(features, self.samples, strict=True):
@@ -79,7 +79,7 @@ class Solution:
 def solve(
     posterior: Posterior, kernel: Array, points: Sequence[Any], start: str, report: Callable[[str], None]
 ) -> Solution:
-    """Solve (14.4) from one start.
+    """Solve (16.4) from one start.
 
     Args:
         posterior: the equations.
@@ -176,7 +176,7 @@ def _kept(density: NeuronDensity, cloud: Any) -> NeuronSample:
 
 
 def _rate(posterior: Posterior, samples: Sequence[NeuronSample]) -> float:
-    """The contraction rate of a recurrent layer, (14.8): bulk and isolated eigenvalues of the Jacobian."""
+    """The contraction rate of a recurrent layer, (16.8): bulk and isolated eigenvalues of the Jacobian."""
     rates = [0.0]
     for index, (layer, (density, points, all_weights)) in enumerate(
         zip(posterior.layers, samples, strict=True)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.forecasts.cell_forecast import forecast_cell
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
 from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
-from notsodeep.forecasts.probability import settling_probability
-from notsodeep.forecasts.solver_recursion import Anderson, error_curve, residual_curve
+from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, error_curve, residual_curve
+from notsodeep.forecasts.width_effects import log_growth, settling_probability
+from notsodeep.models.cell_models import CellModel
 from notsodeep.validation import Array, as_count
 
 MAX_STEPS = 200
@@ -23,8 +26,8 @@ NORMS = 24
 # Numbers of fields that are followed at once; steps of Anderson acceleration, and numbers that it keeps.
 CHUNK = 1 << 16
 ANDERSON_STEPS, KEPT = 80, 1 << 23
-# Samples for which the largest safe σ_a² is sought, and steps within which their variances must settle.
-ADVISED, SEARCHED = 8, 600
+# Samples for which the largest safe σ_a² is sought.
+ADVISED = 8
 
 
 def forecast(
@@ -36,12 +39,14 @@ def forecast(
     alone, so that any number of rows costs as much as a few; a graph is one sample.
 
     Args:
-        model: a `DEQ`, `ConvDEQ` or `GraphDEQ`; or, to measure, a network of `notsodeep.nets` that solves an
-            equilibrium, or any callable `cell(z, x)` of torch with `z0`.
+        model: a `DEQ`, `ConvDEQ` or `GraphDEQ`, or an explicit loop of one, such as `deq.unrolled(8)`; or, to measure,
+            a network of `notsodeep.nets` that solves an equilibrium, or any callable `cell(z, x)` of torch with `z0`.
         X: samples as the model takes them; for a cell whatever its second argument is, the first axis counting samples.
-        width: units of the network, for the probability that it has an equilibrium; None for the wide limit.
+        width: units of the network, for the rate, residuals and errors of the median network of this width and the
+            probability that it has an equilibrium; None for the wide limit.
         z0: for a cell, the first state, the first axis counting samples.
-        max_steps: most evaluations of the cell in `residuals`; counts of steps beyond it follow the rate.
+        max_steps: most evaluations of the cell in `residuals`; counts of steps beyond it follow the rate. A loop has
+            its own number of steps.
     """
     steps = as_count(max_steps, "max_steps")
     if z0 is None and not hasattr(model, "parameters"):
@@ -52,30 +57,67 @@ def forecast(
 
     if not (hasattr(model, "spec") and hasattr(model, "cell")):
         return measure_cell(model, X, z0, steps)
-    try:
+    initial = None
+    with suppress(ConvergenceError):
         initial = predict(model.spec, X, None, steps)
-    except ConvergenceError:
-        initial = None
     return measure_network(model, X, steps, initial)
 
 
+@singledispatch
 def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
-    """The forecast of a model in the wide limit."""
+    """The forecast of a model: in the wide limit, or of the median network of a width.
+
+    A new class of models registers with `fields_of`, or here if its covariances are no such fields.
+    """
     fields = fields_of(model, X)
-    spread = fields.spread_rate
-    rate = np.maximum(spread, fields.norm_rate)
-    residuals = _curves(residual_curve, fields, max_steps)
-    errors = _curves(error_curve, fields, residuals.shape[1])
-    errors = _joined([errors, residuals])[: len(rate)]
-    errors[rate >= 1.0] = np.nan
-    chance = error = None
+    loop = fields.loop_steps
+    try:
+        spread, norm = fields.spread_rate, fields.norm_rate
+    except ConvergenceError:
+        # A loop takes its steps whether there is an equilibrium or not.
+        if loop is None:
+            raise
+        spread = norm = np.full(len(fields.forcing), np.inf)
+    rate, chance, error, remark = np.maximum(spread, norm), None, None, ""
+    residuals = _curves(residual_curve, fields, loop or max_steps)
+    residuals = _padded(residuals, loop or residuals.shape[1])
+    columns = loop + 1 if loop else residuals.shape[1]
+    errors = np.full((len(rate), columns), np.nan)
+    if np.isfinite(rate).all():
+        errors = _padded(_curves(error_curve, fields, columns), columns)
     if width is not None:
-        chance, error = settling_probability(model.activation.name, rate, as_count(width, "width"))
+        chance, error, remark = settling_probability(fields.phi.name, rate, as_count(width, "width"))
+    if width is not None and (rate < 1.0).any():
+        size = width / fields.concentration
+        residuals, errors = (_at_size(size, spread, norm, curve) for curve in (residuals, errors))
+        # Late steps multiply errors by the spectral radius of a matrix of this size.
+        radius = np.exp(np.diff(log_growth(size, np.array([1e6, 1e6 + 1.0])), axis=1)[:, 0])
+        rate = np.maximum(spread * radius, norm)
+    errors[rate >= 1.0] = np.nan
     return Forecast(
         "predicted", str(model), rate, residuals, errors, _gradient(fields, spread),
-        partial(_curves, _anderson, fields, max_steps), chance, error, width,
+        partial(_curves, _anderson, fields, loop or max_steps), chance, error, remark, width, loop,
         safe_gain=partial(_safe_gain, fields),
     )  # fmt: skip
+
+
+@predict.register
+def _(model: CellModel, X: Any, width: int | None, max_steps: int) -> Forecast:
+    """A named model as such, any other cell by its perturbations and the covariances between its steps."""
+    if model.shorthand is not None:
+        return predict(model.shorthand, X, width, max_steps)
+    return forecast_cell(model, X, width, max_steps)
+
+
+def _at_size(size: Array, spread: Array, norm: Array, curve: Array) -> Array:
+    """Curves of samples whose Jacobians are like matrices of these sizes; the mode of the norm is as in the limit."""
+    steps = np.arange(curve.shape[1], dtype=np.float64)
+    share = np.minimum(spread / np.maximum(norm, 1e-300), 1.0)
+    excess = log_growth(size, steps) + steps * np.log(np.maximum(share, 1e-300))[:, None]
+    # Where the norm is the slower mode, directions count once they have overtaken it.
+    excess = np.where(share[:, None] < 1.0, np.maximum(excess, 0.0), excess)
+    grown = np.minimum(curve * np.exp(np.minimum(excess, 700.0)), np.maximum(curve, 1.0))
+    return np.where((curve > SMALLEST) & (np.maximum(spread, norm) < 1.0)[:, None], grown, curve)
 
 
 def _anderson(fields: Fields, max_steps: int) -> Array:
@@ -93,8 +135,9 @@ def _curves(compute: Callable[[Fields, int], Array], fields: Fields, max_steps: 
     forcing = fields.forcing
     if forcing.shape[1:] != (1,):
         at_once = max(1, (CHUNK if compute is not _anderson else 1) // forcing[0].size)
-        parts = [replace(fields, forcing=forcing[i : i + at_once]) for i in range(0, len(forcing), at_once)]
-        return _joined([compute(part, max_steps) for part in parts])
+        parts = [forcing[i : i + at_once] for i in range(0, len(forcing), at_once)]
+        curves = [compute(replace(fields, forcing=part), max_steps) for part in parts]
+        return np.concatenate([_padded(curve, max(each.shape[1] for each in curves)) for curve in curves])
     nodes, place = np.unique(forcing, return_inverse=True)
     if len(nodes) <= NORMS:
         return np.asarray(compute(replace(fields, forcing=nodes[:, None]), max_steps)[place.reshape(-1)])
@@ -103,16 +146,15 @@ def _curves(compute: Callable[[Fields, int], Array], fields: Fields, max_steps: 
     return np.asarray(np.exp(CubicSpline(np.log(nodes), logs)(np.log(forcing[:, 0]))))
 
 
-def _joined(parts: list[Array]) -> Array:
-    """Curves below each other; shorter ones, which have reached rounding, are continued by their last value."""
-    columns = max(part.shape[1] for part in parts)
-    missing = [((0, 0), (0, columns - part.shape[1])) for part in parts]
-    return np.concatenate([np.pad(part, more, "edge") for part, more in zip(parts, missing, strict=True)])
+def _padded(curve: Array, columns: int) -> Array:
+    """A curve that has reached rounding, continued by its last value."""
+    return np.pad(curve[:, :columns], ((0, 0), (0, max(0, columns - curve.shape[1]))), "edge")
 
 
 def _gradient(fields: Fields, rate: Array) -> GradientForecast:
     """The adjoint: its terms are orthogonal to each other in a wide network, and later ones fall with the rate."""
-    terms, settled = fields.adjoint_terms, rate < 1.0
+    settled = rate < 1.0
+    terms = fields.adjoint_terms if np.isfinite(rate).all() else np.ones((len(rate), 1))
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = terms[:, -1:] * (rate**2 / (1.0 - rate**2))[:, None]
         sums = np.cumsum(np.concatenate([rest, terms[:, ::-1]], axis=1), axis=1)[:, ::-1]
@@ -128,7 +170,7 @@ def _safe_gain(fields: Fields) -> tuple[float, float]:
 
     def is_safe(gain: float) -> bool:
         try:
-            other = replace(fields, feedback=gain, forcing=some, max_steps=SEARCHED)
+            other = replace(fields, feedback=gain, forcing=some)
             return bool(np.maximum(other.spread_rate, other.norm_rate).max() <= SAFE_RATE)
         except ConvergenceError:
             return False

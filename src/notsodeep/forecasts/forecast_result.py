@@ -52,16 +52,20 @@ class Forecast(Shown):
     Attributes:
         source: "predicted" or "measured".
         model: the model or network, in words.
-        rate: factor by which an evaluation of the cell reduces a small error, (n,): the larger of both modes, or the
-            largest modulus of an eigenvalue of the Jacobian. NaN where no equilibrium was found.
+        rate: factor by which a late evaluation of the cell reduces a small error, (n,): the larger of both modes, with
+            the spectral radius of the median network if there is a width; measured, the largest modulus of an
+            eigenvalue of the Jacobian. NaN where no equilibrium was found.
         residuals: ‖z_{k+1} − z_k‖/‖z_{k+1}‖ of plain iteration, (n, K); column k is the step from z_k, z_0 = 0. The
             residual that `DEQNet` reports after s steps is column s, because it starts at z_1.
-        errors: ‖z_k − z*‖/‖z*‖ in column k, (n, K); NaN where there is no equilibrium.
-        gradient: the adjoint and truncated gradients.
-        anderson_curve: computes `anderson_residuals`, when they are needed.
-        probability: of an equilibrium of a network of this width, (n,); None without a width.
-        probability_error: standard error of the probability; None without a width.
+        errors: ‖z_k − z*‖/‖z*‖ in column k, (n, K); NaN where there is no equilibrium. A loop of K steps has K + 1
+            columns, the last for its output.
+        gradient: the adjoint and truncated gradients, in the wide limit.
+        anderson_curve: computes `anderson_residuals`, when they are needed; predicted ones are those of the wide limit.
+        probability: of an equilibrium at this width, (n,); None without a width, or below those that were simulated.
+        probability_error: its standard error.
+        remark: what is said of the probability if the width was not simulated.
         width: m; None for the wide limit.
+        loop_steps: number of steps of an explicit loop; None for a model that is solved.
         eigenvalues: leading eigenvalues of the Jacobian of each sample, (n, some), measured only.
         initial: of a measured network, the forecast for its random initialisation, where its model is known.
         safe_gain: computes the largest safe σ_a² and the present one; predicted only.
@@ -76,7 +80,9 @@ class Forecast(Shown):
     anderson_curve: Callable[[], Array]
     probability: Array | None = None
     probability_error: Array | None = None
+    remark: str = ""
     width: int | None = None
+    loop_steps: int | None = None
     eigenvalues: Any = None
     initial: Forecast | None = None
     safe_gain: Callable[[], tuple[float, float]] | None = None
@@ -94,7 +100,8 @@ class Forecast(Shown):
     def steps(self, tolerance: float, solver: str = "iteration") -> Array:
         """Evaluations of the cell until the relative residual is at most `tolerance`, (n,); infinite if never.
 
-        The first evaluation is at z_0 = 0. `DEQNet` takes one product less: at zero it needs none.
+        The first evaluation is at z_0 = 0. `DEQNet` takes one product less: at zero it needs none. A loop has only its
+        own steps: infinite if it ends before.
 
         Args:
             tolerance: on ‖f(z) − z‖/‖f(z)‖.
@@ -109,7 +116,8 @@ class Forecast(Shown):
         # Beyond the curve, residuals fall with the rate.
         ends = np.maximum((~np.isnan(curve)).sum(axis=1) - 1, 0)
         last = np.maximum(curve[np.arange(len(curve)), ends], 1e-300)
-        open_end = ~reached.any(axis=1) & np.nan_to_num(self.settles & (self.rate > 0.0)) & (last > tolerance)
+        open_end = ~reached.any(axis=1) & self.settles & (self.rate > 0.0) & (last > tolerance)
+        open_end &= self.loop_steps is None
         with np.errstate(divide="ignore", invalid="ignore"):
             further = np.ceil(np.log(tolerance / last) / np.log(self.rate))
         return np.asarray(np.where(open_end, ends + 1.0 + further, counts))
@@ -120,15 +128,24 @@ class Forecast(Shown):
         settled, slowest = np.asarray(self.settles), float(np.nanmax(self.rate, initial=0.0))
         late = int((~settled).sum())
         parts = [f"{f'{late} of {len(settled)} samples do not settle' if late else 'All samples settle'}."]
-        if slowest:
+        if 0.0 < slowest < np.inf:
             parts.append(f"Slowest rate {slowest:.3g}.")
-        if not late:
+        if self.loop_steps is not None:
+            ends = np.median(self.residuals[:, -1]), np.median(self.errors[:, -1])
+            distance = f", {ends[1]:.2g} from the equilibrium" if np.isfinite(ends[1]) else ""
+            parts.append(
+                f"The loop ends after {self.loop_steps} steps at residual {ends[0]:.2g}{distance} (medians)."
+            )
+        elif not late:
             counts = [f"{np.median(self.steps(goal)):.0f} to {goal:g}" for goal in (1e-3, 1e-6)]
             parts.append(f"Median steps: {' and '.join(counts)}.")
-        if self.probability is not None and self.probability_error is not None:
-            least = int(np.argmin(self.probability))
-            chance = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
-            parts.append(f"Probability of an equilibrium at width {self.width}: {chance} (worst sample).")
+        if self.width is not None:
+            chance = [self.remark] if self.remark else []
+            if self.probability is not None and self.probability_error is not None:
+                least = int(np.argmin(self.probability))
+                numbers = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
+                chance.insert(0, f"{numbers} for the worst sample")
+            parts.append(f"Probability of an equilibrium at width {self.width}: {', '.join(chance)}.")
         if self.initial is not None:
             parts.append(f"Random weights of this model have rate {float(self.initial.rate.max()):.3g}.")
         if self.safe_gain is not None and np.isfinite((safe := self.safe_gain())[0]):

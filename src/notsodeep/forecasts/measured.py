@@ -1,7 +1,13 @@
-"""Forecasts measured on a network or on any torch cell z ← cell(z, x), samples along the first axis."""
+"""Forecasts measured on a network or on any torch cell z ← cell(z, x), samples along the first axis.
+
+Eigenvalues are those of the transposed Jacobian of each sample, whose products reverse-mode differentiation gives.
+Trained networks have complex leading pairs, so that power iteration alone would not do: Arnoldi's method, for all
+samples at once, from a vector that some power iterations have turned towards the leading eigenvectors.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,19 +17,27 @@ from torch import Tensor
 
 from notsodeep.errors import InputError
 from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
-from notsodeep.nets import EquilibriumNet, SolverOptions
-from notsodeep.nets.cell_analysis import CellProblem, adjoint_errors, leading_eigenvalues, relative_change
+from notsodeep.nets import CellNet, EquilibriumNet, SolverOptions
 from notsodeep.nets.fixed_point_solvers import solve
 from notsodeep.validation import Array
 
-# Random cotangents, and numbers in the states that are measured at once.
-COTANGENTS, BATCH = 2, 1 << 17
+# Random cotangents, terms of the adjoint's series, and numbers in the states that are measured at once.
+COTANGENTS, ADJOINT_TERMS, BATCH = 2, 64, 1 << 17
+# Power iterations before Arnoldi's method, dimension of its space, and eigenvalues that are kept.
+POWER_STEPS, KRYLOV, EIGENVALUES = 80, 40, 6
+
+Cell = Callable[[Tensor, Tensor], Tensor]
+Product = Callable[[Tensor], Tensor]
 
 
-def measure_network(net: EquilibriumNet, X: Any, max_steps: int, initial: Forecast | None) -> Forecast:
+def measure_network(
+    net: EquilibriumNet | CellNet, X: Any, max_steps: int, initial: Forecast | None
+) -> Forecast:
     """Residuals, eigenvalues and gradients of a network on the samples X, beside the forecast of its model."""
-    x = torch.as_tensor(net.spec.check_samples(X), dtype=net.recurrent.dtype, device=net.recurrent.device)
-    start = net.recurrent.new_zeros(len(x), net.units * net.connection.count)
+    if net.coupled_samples:
+        raise InputError("A network of a graph cannot be measured: forecast its model instead.")
+    x = torch.as_tensor(net.spec.check_samples(X), dtype=net.readout.dtype, device=net.readout.device)
+    start = net.readout.new_zeros(len(x), net.layer_size)
     return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
 
 
@@ -39,9 +53,7 @@ def measure_cell(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
     if start.ndim < 2 or not len(start) or not start.is_floating_point():
         raise InputError(f"z0 must be floating-point numbers (samples, …); got shape {tuple(start.shape)}.")
     if x.shape[:1] != start.shape[:1]:
-        raise InputError(
-            f"X has shape {tuple(x.shape)} and z0 {tuple(start.shape)}: give one state per sample."
-        )
+        raise InputError(f"X has shape {tuple(x.shape)}, z0 {tuple(start.shape)}: give one state per sample.")
     if not all(bool(torch.isfinite(tensor).all()) for tensor in (start, x)):
         raise InputError("X or z0 has NaN or infinite entries. Remove those samples.")
     shape = tuple(start.shape[1:])
@@ -57,16 +69,15 @@ def measure_cell(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
     return _measured(cell, x, start.flatten(1), f"cell {name} with states {shape}", max_steps, None)
 
 
-def _measured(cell: Any, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
+def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
     with torch.no_grad():
-        options = SolverOptions(max_steps=max(max_steps, 200))
-        limit, report = solve(CellProblem.of(cell, x, z0), options)
+        limit, report = solve(_CellProblem.of(cell, x, z0), SolverOptions(max_steps=max(max_steps, 200)))
         residuals, errors = _curves(cell, x, z0, limit, max_steps)
-    lost = ~(report.residuals <= report.tolerance).cpu().numpy()
     at_once = max(1, BATCH // z0.shape[1])
     parts = [slice(i, i + at_once) for i in range(0, len(z0), at_once)]
     facts = [_jacobian_facts(cell, x[part], limit[part]) for part in parts]
     eigenvalues, norms, truncated = (np.concatenate(group) for group in zip(*facts, strict=True))
+    lost = ~(report.residuals <= report.tolerance).cpu().numpy()
     errors[lost], eigenvalues[lost] = np.nan, np.nan
     rate = np.abs(eigenvalues).max(axis=1)
     settled = rate < 1.0
@@ -81,28 +92,67 @@ def _measured(cell: Any, x: Tensor, z0: Tensor, words: str, max_steps: int, init
     )  # fmt: skip
 
 
-def _curves(cell: Any, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> tuple[Array, Array]:
+class _CellProblem:
+    """The samples of a cell as a problem for the solver of `nets`, which starts at z_1, the image of z_0.
+
+    `residuals` has one tensor for each evaluation, NaN for samples that were not evaluated; `rows` are the numbers of
+    these samples among all.
+    """
+
+    def __init__(self, cell: Cell, x: Tensor, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:
+        self.cell, self.x, self.first, self.residuals, self.rows = cell, x, first, residuals, rows
+        self.last = first
+
+    @classmethod
+    def of(cls, cell: Cell, x: Tensor, z0: Tensor) -> _CellProblem:
+        first = cell(z0, x)
+        return cls(cell, x, first, [_relative_change(z0, first)], torch.arange(len(z0), device=z0.device))
+
+    def start(self) -> Tensor:
+        return self.first.clone()
+
+    def step(self, x: Tensor, out: Tensor) -> None:
+        out.copy_(self.cell(x, self.x))
+        self.residuals.append(torch.full_like(self.residuals[0], float("nan")))
+        self.residuals[-1][self.rows] = _relative_change(x, out)
+        self.last = out.clone()
+
+    def solution(self, rows: Tensor) -> Tensor:
+        return self.last[rows]
+
+    def restrict(self, rows: Tensor) -> _CellProblem:
+        part = _CellProblem(self.cell, self.x[rows], self.first[rows], self.residuals, self.rows[rows])
+        part.last = self.last[rows]
+        return part
+
+
+def _relative_change(x: Tensor, image: Tensor) -> Tensor:
+    """‖f(x) − x‖/‖f(x)‖ of each sample; zero is its own fixed point."""
+    moved = torch.linalg.vector_norm((image - x).double(), dim=1)
+    return torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(image.double(), dim=1))
+
+
+def _curves(cell: Cell, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> tuple[Array, Array]:
     """Residuals and errors of plain iteration, (samples, steps), until all residuals are rounding."""
     rounding, scale = 4.0 * torch.finfo(z.dtype).eps, torch.linalg.vector_norm(limit, dim=1)
     columns: list[tuple[Tensor, Tensor]] = []
     while len(columns) < max_steps and not (columns and bool((columns[-1][0] <= rounding).all())):
         image = cell(z, x)
-        columns.append((relative_change(z, image), torch.linalg.vector_norm(z - limit, dim=1) / scale))
+        columns.append((_relative_change(z, image), torch.linalg.vector_norm(z - limit, dim=1) / scale))
         z = image
     residuals, errors = (torch.stack(list(each), dim=1) for each in zip(*columns, strict=True))
     return residuals.cpu().numpy(), errors.double().cpu().numpy()
 
 
-def _anderson(cell: Any, x: Tensor, z0: Tensor, max_steps: int) -> Array:
+def _anderson(cell: Cell, x: Tensor, z0: Tensor, max_steps: int) -> Array:
     """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
-    options = SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps)
     with torch.no_grad():
-        problem = CellProblem.of(cell, x, z0)
-        solve(problem, options)
+        problem = _CellProblem.of(cell, x, z0)
+        solve(problem, SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps))
     return torch.stack(problem.residuals, dim=1).cpu().numpy()[:, :max_steps]
 
 
-def _jacobian_facts(cell: Any, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:
+def _jacobian_facts(cell: Cell, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:
     """Leading eigenvalues, growth of the adjoint, and errors of its truncations, of each sample."""
     with torch.enable_grad():
         z = limit.detach().requires_grad_()
@@ -115,7 +165,52 @@ def _jacobian_facts(cell: Any, x: Tensor, limit: Tensor) -> tuple[Any, Array, Ar
 
     shape, generator = (COTANGENTS, *limit.shape), torch.Generator().manual_seed(0)
     draws = torch.randn(shape, generator=generator, dtype=torch.float64).to(limit)
-    return (leading_eigenvalues(transposed, draws[0]), *adjoint_errors(transposed, list(draws)))
+    return (_leading_eigenvalues(transposed, draws[0]), *_adjoint_errors(transposed, list(draws)))
+
+
+def _leading_eigenvalues(product: Product, v: Tensor) -> Any:
+    """Eigenvalues of largest modulus of each sample, (samples, some), complex."""
+    size = v.shape[1]
+    for _ in range(POWER_STEPS if size > KRYLOV else 0):
+        image = product(v)
+        norm = torch.linalg.vector_norm(image, dim=1, keepdim=True)
+        v = torch.where(norm > 0.0, image / norm.clamp_min(torch.finfo(v.dtype).tiny), v)
+    dimension = min(size, KRYLOV)
+    basis = v.new_zeros(len(v), dimension + 1, size)
+    hessenberg = np.zeros((len(v), dimension + 1, dimension))
+    basis[:, 0] = v / torch.linalg.vector_norm(v, dim=1, keepdim=True)
+    for j in range(dimension):
+        image = product(basis[:, j])
+        size_before = torch.linalg.vector_norm(image, dim=1)
+        # Twice is enough (Kahan and Parlett).
+        for _ in range(2):
+            onto = torch.einsum("bkd,bd->bk", basis[:, : j + 1], image)
+            image = image - torch.einsum("bk,bkd->bd", onto, basis[:, : j + 1])
+            hessenberg[:, : j + 1, j] += onto.double().cpu().numpy()
+        left = torch.linalg.vector_norm(image, dim=1)
+        # An invariant space: nothing but rounding is left, and the eigenvalues so far are exact.
+        left = torch.where(left > 100.0 * torch.finfo(v.dtype).eps * size_before, left, 0.0)
+        hessenberg[:, j + 1, j] = left.double().cpu().numpy()
+        basis[:, j + 1] = torch.where(left[:, None] > 0.0, image / left[:, None].clamp_min(1e-300), 0.0)
+    # A sample that is not finite has no eigenvalues; the others keep theirs.
+    finite = np.asarray(np.isfinite(hessenberg).all(axis=(1, 2)))
+    values = np.linalg.eigvals(np.where(finite[:, None, None], hessenberg, 0.0)[:, :dimension])
+    values = np.where(finite[:, None], values.astype(np.complex128), np.nan)
+    return np.take_along_axis(values, np.argsort(-np.abs(values), axis=1)[:, :EIGENVALUES], axis=1)
+
+
+def _adjoint_errors(product: Product, cotangents: list[Tensor]) -> tuple[Array, Array]:
+    """‖t‖/‖w‖ and ‖t − t_k‖/‖t‖ for k = 0, 1, …, roots of means over random cotangents w."""
+    squares = []
+    for w in cotangents:
+        terms = [w.double()]
+        for _ in range(2 * ADJOINT_TERMS - 1):
+            terms.append(product(terms[-1].to(w)).double())
+        rests = torch.stack(terms).flip(0).cumsum(0).flip(0).square().sum(dim=2)
+        squares.append(torch.cat([rests, terms[0].square().sum(dim=1)[None]]).T.cpu().numpy())
+    mean = np.mean(squares, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.sqrt(mean[:, 0] / mean[:, -1]), np.sqrt(mean[:, :ADJOINT_TERMS] / mean[:, :1])
 
 
 __all__ = ["measure_cell", "measure_network"]

@@ -1,5 +1,7 @@
 """Networks at infinite width as frozen specifications: the protocol, and the models that fulfil it."""
 
+from notsodeep.models.cell_models import Equilibrium, Loop
+from notsodeep.models.cell_shorthands import expression_of
 from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
@@ -11,9 +13,11 @@ __all__ = [
     "DEQ",
     "ConvDEQ",
     "ConvExplicit",
+    "Equilibrium",
     "Explicit",
     "GraphDEQ",
     "GraphExplicit",
+    "Loop",
     "Model",
     "Program",
     "RowModel",
@@ -22,6 +26,7 @@ __all__ = [
     "UnrolledDEQ",
     "as_model",
     "as_tau",
+    "expression_of",
     "model_from_dict",
     "normalised_adjacency",
 ]

@@ -31,6 +31,28 @@ LOOSEST = 1e-4
 _GEOMETRY = ("filter_size", "padding", "readout")
 
 
+def as_images(X: Any, name: str, filter_size: int) -> Array:
+    """Images or sequences as a C-contiguous float64 array with at least as many positions as a filter has taps."""
+    values = np.ascontiguousarray(as_real(X, name), dtype=np.float64)
+    if values.ndim not in (3, 4):
+        raise InputError(
+            f"{name} must be images (n, channels, height, width) or sequences (n, channels, length); it has the "
+            f"shape {values.shape}. Images of one channel: X[:, None]. Flattened images: "
+            "X.reshape(-1, channels, height, width)."
+        )
+    if 0 in values.shape:
+        raise InputError(f"{name} is empty: its shape is {values.shape}.")
+    smallest = min(values.shape[2:])
+    if smallest < filter_size:
+        raise InputError(
+            f"{name} has {' × '.join(map(str, values.shape[2:]))} positions, fewer than the {filter_size} "
+            f"taps of the filter along an axis. Use a filter_size of at most {smallest - 1 + smallest % 2}."
+        )
+    if not np.isfinite(values).all():
+        raise InputError(f"{name} has entries that are not finite. Remove or replace NaN and infinities.")
+    return values
+
+
 class ImageModel:
     """Base of the convolutional models, whose samples are images or sequences.
 
@@ -59,24 +81,7 @@ class ImageModel:
 
     def check_samples(self, X: Any, name: str = "X") -> Array:
         """Images or sequences as a C-contiguous float64 array."""
-        values = np.ascontiguousarray(as_real(X, name), dtype=np.float64)
-        if values.ndim not in (3, 4):
-            raise InputError(
-                f"{name} must be images (n, channels, height, width) or sequences (n, channels, length); it has the "
-                f"shape {values.shape}. Images of one channel: X[:, None]. Flattened images: "
-                "X.reshape(-1, channels, height, width)."
-            )
-        if 0 in values.shape:
-            raise InputError(f"{name} is empty: its shape is {values.shape}.")
-        smallest = min(values.shape[2:])
-        if smallest < self.filter_size:
-            raise InputError(
-                f"{name} has {' × '.join(map(str, values.shape[2:]))} positions, fewer than the {self.filter_size} "
-                f"taps of the filter along an axis. Use a filter_size of at most {smallest - 1 + smallest % 2}."
-            )
-        if not np.isfinite(values).all():
-            raise InputError(f"{name} has entries that are not finite. Remove or replace NaN and infinities.")
-        return values
+        return as_images(X, name, self.filter_size)
 
     def squared_norms(self, samples: Array) -> Array:
         """|x(s)|² at every position of every sample, (n, positions)."""

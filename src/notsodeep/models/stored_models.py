@@ -7,6 +7,7 @@ from typing import Any
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian.serial import mapping
+from notsodeep.models.cell_models import Equilibrium, Loop
 from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
@@ -22,6 +23,8 @@ KINDS: dict[str, Callable[[Any], Model]] = {
     "conv_explicit": ConvExplicit.from_dict,
     "graph_deq": GraphDEQ.from_dict,
     "graph_explicit": GraphExplicit.from_dict,
+    "equilibrium": Equilibrium.from_dict,
+    "loop": Loop.from_dict,
 }
 
 

@@ -7,6 +7,7 @@ from notsodeep.extras import needed
 
 needed("torch", "A network that trains (notsodeep.nets)")
 
+from notsodeep.nets.cell_net import CellNet
 from notsodeep.nets.default_learning_rate import default_lr
 from notsodeep.nets.empirical import EmpiricalKernels, empirical_kernels
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -14,13 +15,14 @@ from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import Net
-from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet
+from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, network
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.nets.twins import Twin, TwinEvidence, explicit_twin
 
 __all__ = [
+    "CellNet",
     "ConvDEQNet",
     "ConvExplicitNet",
     "DEQNet",
@@ -43,6 +45,7 @@ __all__ = [
     "empirical_kernels",
     "explicit_twin",
     "fit",
+    "network",
     "race",
 ]
 

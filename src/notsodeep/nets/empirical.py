@@ -55,6 +55,7 @@ def empirical_kernels(module: Net, X: Tensor, Y: Tensor | None = None) -> Empiri
 
 def _groups(module: Net, X: Tensor) -> list[WeightGroup]:
     """All groups of weights, the readout last, over the rows of X."""
-    rows = max(1, min(_BATCH, _NUMBERS // (module.out_features * module.layer_size)))
+    most = max(1, min(_BATCH, _NUMBERS // (module.out_features * module.layer_size)))
+    rows = len(X) if module.coupled_samples else most
     parts = [list(module.weight_groups(block)) for block in X.split(rows)]  # type: ignore[no-untyped-call]
     return [group[0].joined(group) for group in zip(*parts, strict=True)]

@@ -24,8 +24,8 @@ from notsodeep.nets.torch_activation import TorchActivation
 
 ON_FAILURE = ("raise", "warn", "ignore")
 _SECOND = (
-    "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the iteration "
-    "z = phi(sigma_a A z + sigma_b B x)/sqrt(m) by hand."
+    "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the iteration of "
+    "the network's `cell`."
 )
 
 
@@ -127,7 +127,7 @@ class _Equilibrium(torch.autograd.Function):
             settings.on_solve(report)
         if not report.converged and settings.on_failure != "ignore":
             predicted = _predicted(recurrent, drive, report, settings)
-            _check(report, "The equilibrium", settings.on_failure, settings.solver, predicted)
+            check_report(report, "The equilibrium", settings.on_failure, settings.solver, predicted)
         return h
 
     @staticmethod
@@ -161,23 +161,25 @@ class _Equilibrium(torch.autograd.Function):
         return _vmapped(_Equilibrium, info.batch_size, in_dims, arguments)
 
 
-class _FirstOrder(torch.autograd.Function):
+class FirstOrder(torch.autograd.Function):
     """A linear equation at the equilibrium, whose solution cannot be differentiated again."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
+        """Nothing is kept: there is no further derivative."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[None, ...]:
+        """Refuse a second derivative."""
         raise NotImplementedError(_SECOND)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        """Refuse a second derivative."""
         raise NotImplementedError(_SECOND)
 
 
-class _Adjoint(_FirstOrder):
+class _Adjoint(FirstOrder):
     """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
 
     @staticmethod
@@ -186,7 +188,9 @@ class _Adjoint(_FirstOrder):
         t, report = solve(problem, settings.adjoint)
         if settings.on_adjoint is not None:
             settings.on_adjoint(report)
-        _check(report, "The adjoint equation of the backward pass", settings.on_failure, settings.adjoint)
+        check_report(
+            report, "The adjoint equation of the backward pass", settings.on_failure, settings.adjoint
+        )
         return t
 
     @staticmethod
@@ -194,7 +198,7 @@ class _Adjoint(_FirstOrder):
         return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
 
 
-class _TangentSolve(_FirstOrder):
+class _TangentSolve(FirstOrder):
     """dh = (I - W D)⁻¹ (dW φ(h) + du), docs/theory.md (9.3)."""
 
     @staticmethod
@@ -202,7 +206,7 @@ class _TangentSolve(_FirstOrder):
         problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
         tangent, report = solve(problem, settings.adjoint)
         what = "The tangent equation of forward-mode derivatives"
-        _check(report, what, settings.on_failure, settings.adjoint)
+        check_report(report, what, settings.on_failure, settings.adjoint)
         return tangent
 
     @staticmethod
@@ -221,8 +225,13 @@ def _predicted(recurrent: Tensor, drive: Tensor, report: SolveReport, settings: 
     return " " + predicted_rate(settings.phi.phi.scaled(sqrt(units)), sigma_a2, forcing)
 
 
-def _check(
-    report: SolveReport, what: str, on_failure: str, options: SolverOptions, predicted: str = ""
+def check_report(
+    report: SolveReport,
+    what: str,
+    on_failure: str,
+    options: SolverOptions,
+    predicted: str = "",
+    advice: str = "lower sigma_a2, or train with contractive=True.",
 ) -> None:
     """Raise, warn or ignore, as `on_failure` says, where some samples did not converge."""
     if on_failure == "ignore" or report.converged:
@@ -234,12 +243,12 @@ def _check(
     others = "" if options.method == "auto" else "Use method='auto', which tries other methods. "
     remedy = (
         f"{others}Allow more max_steps (now {options.max_steps} in each stage) or a larger tolerance. A rate near or "
-        "above 1 means that the map does not contract: lower sigma_a2, or train with contractive=True."
+        f"above 1 means that the map does not contract: {advice}"
     )
     if not bool(torch.isfinite(report.residuals).all()):
         remedy = (
             "Inputs, weights, gradient or the iteration are not finite. Look for NaN in the inputs; in training lower "
-            "the learning rate, or use contractive=True."
+            f"the learning rate; otherwise {advice}"
         )
     if on_failure == "raise":
         raise ConvergenceError(problem, remedy)

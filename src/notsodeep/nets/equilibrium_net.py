@@ -16,7 +16,7 @@ from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
-from notsodeep.nets.fixed_point_solvers import SolverOptions
+from notsodeep.nets.fixed_point_solvers import SolverOptions, as_solver_options
 from notsodeep.nets.linear_maps import NormTracker
 from notsodeep.nets.modules import Net, gaussian_draws, network_of
 from notsodeep.nets.torch_activation import TorchActivation
@@ -105,7 +105,7 @@ class EquilibriumNet(Net):
         one_of(on_failure, ON_FAILURE, "on_failure")
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
-        solver = SolverOptions() if solver is None else _options(solver, "solver")
+        forward = as_solver_options(solver, "solver")
         # In the order A, B, b, readout.
         draw, taps = gaussian_draws(seed), connection.filter_shape
         self._add("recurrent", draw(units, units, *taps))
@@ -118,8 +118,8 @@ class EquilibriumNet(Net):
         self._settings = EquilibriumSettings(
             TorchActivation(spec.activation, 1.0 / sqrt(units)),
             sqrt(spec.sigma_a2 / connection.taps) * self.factors["recurrent"],
-            solver,
-            solver if adjoint is None else _options(adjoint, "adjoint"),
+            forward,
+            as_solver_options(adjoint, "adjoint", forward),
             on_failure,
             connection=connection,
         )
@@ -263,12 +263,6 @@ class EquilibriumNet(Net):
                 f"contractive={self.bound:g} cannot hold at the start: ||σ_a A/√m|| Lip(φ) is {start:.4g}. "
                 f"Use sigma_a2 below {limit:g}, a larger bound (below 1), or contractive=False."
             )
-
-
-def _options(given: Any, name: str) -> SolverOptions:
-    if not isinstance(given, SolverOptions):
-        raise InputError(f"{name} takes SolverOptions(method=..., tolerance=...), not {given!r}.")
-    return given
 
 
 def _bound(contractive: Any) -> float | None:

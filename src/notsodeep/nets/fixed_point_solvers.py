@@ -7,7 +7,7 @@ converged leave the loop, so that slow samples do not cost iterations of the fas
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -66,6 +66,14 @@ class SolverOptions:
     def tolerance_for(self, dtype: torch.dtype) -> float:
         """The tolerance, or the default of this precision."""
         return _TOLERANCES.get(dtype, 1e-2) if self.tolerance is None else self.tolerance
+
+
+def as_solver_options(given: Any, name: str, default: SolverOptions | None = None) -> SolverOptions:
+    """Return the options, the default ones for None; an InputError for anything else."""
+    options = (default or SolverOptions()) if given is None else given
+    if not isinstance(options, SolverOptions):
+        raise InputError(f"{name} takes SolverOptions(method=..., tolerance=...), not {given!r}.")
+    return options
 
 
 @dataclass(frozen=True)
@@ -342,4 +350,4 @@ class _Damped(_Iteration):
 
 _RUNS = {"iteration": _Iteration, "anderson": _Anderson, "damped": _Damped}
 
-__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "solve"]
+__all__ = ["METHODS", "RowProblem", "SolveReport", "SolverOptions", "as_solver_options", "solve"]

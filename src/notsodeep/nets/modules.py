@@ -19,7 +19,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import Model
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.fixed_point_solvers import SolveReport
-from notsodeep.nets.weight_groups import WeightGroup
+from notsodeep.nets.weight_groups import TiedGroup, WeightGroup
 from notsodeep.validation import as_count, as_number, one_of
 
 TRAIN = ("all", "readout")
@@ -142,7 +142,7 @@ class Net(nn.Module):
         outputs = outputs if factor == 1.0 else factor * outputs
         return outputs if self.readout_bias is None else outputs + self.readout_bias
 
-    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
+    def weight_groups(self, X: Tensor) -> Iterator[WeightGroup | TiedGroup]:
         """All groups of weights with the factors of their gradients, the readout last."""
         raise NotImplementedError
 
@@ -179,6 +179,11 @@ class Net(nn.Module):
         what = "images" if len(expected) == 3 else "sequences"
         form = ", ".join(map(str, expected))
         raise InputError(f"{name} must be {what} (n, {form}); got {given}.{_image_hint(given, expected)}")
+
+    @property
+    def coupled_samples(self) -> bool:
+        """Whether samples depend on each other, as the nodes of a graph do: all of them go in at once."""
+        return False
 
     @property
     def takes_images(self) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod, sqrt
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from notsodeep.errors import InputError
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import DenseConnection, FilterConnection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
@@ -21,9 +21,40 @@ from notsodeep.validation import as_count, as_real
 
 # The largest variance of recurrent weights that `DEQNet.from_weights` states.
 _LARGEST_VARIANCE = 0.99
+Loaded = TypeVar("Loaded", bound=EquilibriumNet)
 
 
-class DEQNet(EquilibriumNet):
+class RowNet:
+    """Networks of rows: how they are constructed."""
+
+    model: ClassVar[type]
+
+    def __init__(self, spec: Any, in_features: int, width: int, out_features: int, **options: Any) -> None:
+        _check_spec(self, spec)
+        sizes = (as_count(in_features, "in_features"),), DenseConnection(), as_count(width, "width")
+        super().__init__(spec, *sizes, out_features, **options)  # type: ignore[call-arg]
+
+
+class ImageNet:
+    """Networks of images and sequences: how they are constructed."""
+
+    model: ClassVar[type]
+
+    def __init__(
+        self,
+        spec: Any,
+        in_channels: int,
+        channels: int,
+        out_features: int,
+        image_size: int | Sequence[int],
+        **options: Any,
+    ) -> None:
+        _check_spec(self, spec)
+        sizes = *_images(spec, in_channels, image_size), as_count(channels, "channels")
+        super().__init__(spec, *sizes, out_features, **options)  # type: ignore[call-arg]
+
+
+class DEQNet(RowNet, EquilibriumNet):
     """A deep equilibrium model of finite width: z = φ(σ_a A z + σ_b B x + σ_c b)/√m, outputs readout · z, (1.1).
 
     Args:
@@ -35,11 +66,7 @@ class DEQNet(EquilibriumNet):
     """
 
     spec: DEQ
-
-    def __init__(self, spec: DEQ, in_features: int, width: int, out_features: int, **options: Any) -> None:
-        _check_spec(spec, DEQ, "DEQNet")
-        shape = (as_count(in_features, "in_features"),)
-        super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
+    model = DEQ
 
     @classmethod
     def from_weights(
@@ -70,17 +97,12 @@ class DEQNet(EquilibriumNet):
         """
         parts = plain_matrices(W, U, b, readout)
         m, p = parts.inputs.shape
-        sigma_a2 = min(float(parts.recurrent.square().sum()) / m, _LARGEST_VARIANCE)
-        sigma_b2 = float(parts.inputs.square().mean())
-        bias2 = float(parts.bias.square().mean())
-        spec = DEQ(activation, sigma_a2, sigma_b2, bias2)
-        place: dict[str, Any] = {"dtype": parts.recurrent.dtype, "device": parts.recurrent.device}
-        net = cls(spec, p, m, len(parts.readout), train=train, seed=0, **(place | options))
-        _load_plain_weights(net, parts)
-        return net
+        spec = DEQ(activation, *_variances(parts))
+        net = cls(spec, p, m, len(parts.readout), **_options_of(parts, train, options))
+        return _load_plain_weights(net, parts)
 
 
-class ExplicitNet(FeedforwardNet):
+class ExplicitNet(RowNet, FeedforwardNet):
     """A feed-forward network of finite width: x^(l) = σ_l(W_l x^(l-1))/√m, outputs readout · x^(L), (1.4).
 
     Args:
@@ -92,16 +114,10 @@ class ExplicitNet(FeedforwardNet):
     """
 
     spec: Explicit
-
-    def __init__(
-        self, spec: Explicit, in_features: int, width: int, out_features: int, **options: Any
-    ) -> None:
-        _check_spec(spec, Explicit, "ExplicitNet")
-        shape = (as_count(in_features, "in_features"),)
-        super().__init__(spec, shape, DenseConnection(), as_count(width, "width"), out_features, **options)
+    model = Explicit
 
 
-class ConvDEQNet(EquilibriumNet):
+class ConvDEQNet(ImageNet, EquilibriumNet):
     """A convolutional deep equilibrium model with finitely many channels, (10.1); outputs readout · z.
 
         u(s) = σ_a/√q Σ_δ A(δ) z(s+δ) + σ_b/√q Σ_δ B(δ) x(s+δ) + σ_c b,   z = φ(u)/√m     (q taps, m channels)
@@ -119,19 +135,7 @@ class ConvDEQNet(EquilibriumNet):
     """
 
     spec: ConvDEQ
-
-    def __init__(
-        self,
-        spec: ConvDEQ,
-        in_channels: int,
-        channels: int,
-        out_features: int,
-        image_size: int | Sequence[int],
-        **options: Any,
-    ) -> None:
-        _check_spec(spec, ConvDEQ, "ConvDEQNet")
-        shape, connection = _images(spec, in_channels, image_size)
-        super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+    model = ConvDEQ
 
     @classmethod
     def from_weights(
@@ -172,7 +176,7 @@ class ConvDEQNet(EquilibriumNet):
                 "W and U must be filters of one size, (m, m, k, k) and (m, channels, k, k), or (m, m, k) and (m, "
                 f"channels, k); got {tuple(filters.shape)} and {tuple(inputs.shape)}."
             )
-        taps, m, channels = prod(sizes), len(filters), inputs.shape[1]
+        m, channels = inputs.shape[:2]
         square = image_size if isinstance(image_size, Sequence) else (image_size,) * len(sizes)
         count = 1 if pool else prod(square)
         # Checks of matrices hold for every tap.
@@ -182,21 +186,17 @@ class ConvDEQNet(EquilibriumNet):
         )
         spec = ConvDEQ(
             activation,
-            min(float(filters.square().sum()) / m, _LARGEST_VARIANCE),
-            float(inputs.square().mean()) * taps,
-            float(parts.bias.square().mean()),
+            *_variances(parts),
             filter_size=sizes[0],
             padding=padding,
             readout="pool" if pool else "flatten",
         )
-        place: dict[str, Any] = {"dtype": filters.dtype, "device": filters.device}
-        outputs = len(parts.readout)
-        net = cls(spec, channels, m, outputs, tuple(square), train=train, seed=0, **(place | options))
-        _load_plain_weights(net, parts)
-        return net
+        options = _options_of(parts, train, options)
+        net = cls(spec, channels, m, len(parts.readout), tuple(square), **options)
+        return _load_plain_weights(net, parts)
 
 
-class ConvExplicitNet(FeedforwardNet):
+class ConvExplicitNet(ImageNet, FeedforwardNet):
     """A feed-forward convolutional network with finitely many channels, docs/theory.md (10.5).
 
     Args:
@@ -209,19 +209,30 @@ class ConvExplicitNet(FeedforwardNet):
     """
 
     spec: ConvExplicit
+    model = ConvExplicit
 
-    def __init__(
-        self,
-        spec: ConvExplicit,
-        in_channels: int,
-        channels: int,
-        out_features: int,
-        image_size: int | Sequence[int],
-        **options: Any,
-    ) -> None:
-        _check_spec(spec, ConvExplicit, "ConvExplicitNet")
-        shape, connection = _images(spec, in_channels, image_size)
-        super().__init__(spec, shape, connection, as_count(channels, "channels"), out_features, **options)
+
+def network(
+    model: Model,
+    in_features: int | Sequence[int],
+    width: int,
+    out_features: int,
+    seed: int | None = 0,
+    **options: Any,
+) -> Net:
+    """Build the torch network of any model: finitely many units, random weights, gradients through equilibria.
+
+    Args:
+        model: a `DEQ`, `Explicit`, `ConvDEQ`, `ConvExplicit`, `GraphDEQ`, `Equilibrium` or `Loop`.
+        in_features: numbers of a sample; for images (channels, height, width), for sequences (channels, length).
+        width: units of a layer; for images channels.
+        out_features: number of outputs.
+        seed: of the weights; None draws from torch's global generator.
+        options: keyword arguments of the network: train, scaling, dtype, device; for equilibria also solver, adjoint
+            and on_failure.
+    """
+    shape = tuple(in_features) if isinstance(in_features, Sequence) else (in_features,)
+    return network_of(model, shape, width, out_features, seed=seed, **options)
 
 
 def _images(
@@ -241,36 +252,51 @@ def _images(
     return shape, FilterConnection(geometry, spec.readout)
 
 
-def _check_spec(spec: Any, kind: type, net: str) -> None:
-    if not isinstance(spec, kind):
-        raise InputError(f"{net} takes a model of the class {kind.__name__}, not {type(spec).__name__}.")
+def _check_spec(net: RowNet | ImageNet, spec: Any) -> None:
+    if not isinstance(spec, net.model):
+        raise InputError(
+            f"{type(net).__name__} takes a model of the class {net.model.__name__}, not {type(spec).__name__}."
+        )
 
 
 @network_of.register(DEQ)
-@network_of.register(ConvDEQ)
-def _(spec: DEQ | ConvDEQ, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    if isinstance(spec, DEQ):
-        return DEQNet(spec, sample_shape[0], width, out_features, **options)
-    return ConvDEQNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
-
-
 @network_of.register(Explicit)
+@network_of.register(ConvDEQ)
 @network_of.register(ConvExplicit)
-def _(
-    spec: Explicit | ConvExplicit, sample_shape: Sequence[int], width: int, out_features: int, **options: Any
-) -> Net:
-    # Networks without an equilibrium have nothing to solve.
-    options = {name: value for name, value in options.items() if name not in ("solver", "contractive")}
-    if isinstance(spec, Explicit):
-        return ExplicitNet(spec, sample_shape[0], width, out_features, **options)
-    return ConvExplicitNet(spec, sample_shape[0], width, out_features, tuple(sample_shape[1:]), **options)
+def _(spec: Any, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
+    kinds: tuple[Any, ...] = (DEQNet, ExplicitNet, ConvDEQNet, ConvExplicitNet)
+    kind = next(kind for kind in kinds if isinstance(spec, kind.model))
+    if issubclass(kind, FeedforwardNet):
+        # Networks without an equilibrium have nothing to solve.
+        options = {name: value for name, value in options.items() if name not in ("solver", "contractive")}
+    units, *positions = sample_shape
+    if issubclass(kind, RowNet) and positions:
+        raise InputError(
+            f"{type(spec).__name__} takes rows: in_features must be a number; got {sample_shape}."
+        )
+    sizes = () if issubclass(kind, RowNet) else (tuple(positions),)
+    net: Net = kind(spec, units, width, out_features, *sizes, **options)
+    return net
 
 
 # --- weights trained elsewhere -------------------------------------------------------------------------------------
 
 
+def _variances(weights: PlainWeights) -> tuple[float, float, float]:
+    """σ_a², σ_b² and σ_c² of the model that these weights are described by."""
+    recurrent, inputs, bias = (part.square() for part in weights[:3])
+    largest = min(float(recurrent.sum()) / len(recurrent), _LARGEST_VARIANCE)
+    return largest, float(inputs.mean()) * prod(inputs.shape[2:]), float(bias.mean())
+
+
+def _options_of(weights: PlainWeights, train: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a network of the precision and on the device of its weights."""
+    place = {"dtype": weights.recurrent.dtype, "device": weights.recurrent.device}
+    return {"train": train, "seed": 0, **place, **options}
+
+
 @torch.no_grad()
-def _load_plain_weights(net: EquilibriumNet, weights: PlainWeights) -> None:
+def _load_plain_weights(net: Loaded, weights: PlainWeights) -> Loaded:
     """Take the weights of z = φ(W z + U x + b), outputs R z + r: the inverse of `plain_weights`."""
     root, taps = sqrt(net.units), net.connection.taps
     for name, values, scale in (
@@ -285,6 +311,7 @@ def _load_plain_weights(net: EquilibriumNet, weights: PlainWeights) -> None:
     if bool(weights.readout_bias.any()):
         net.readout_bias = weights.readout_bias.detach().to(net.readout, copy=True)
     net.clear_cache()
+    return net
 
 
 def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = None) -> PlainWeights:

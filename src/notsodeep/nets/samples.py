@@ -140,7 +140,7 @@ def compute_features(module: Net, X: Any, *, log: list[SolveReport] | None = Non
     """
     samples = as_inputs(X, module, "X")
     refuse_too_large(len(samples), module)
-    rows = evaluation_rows(module)
+    rows = len(samples) if module.coupled_samples else evaluation_rows(module)
     features = samples.new_empty((len(samples), module.width))
     with torch.no_grad():
         for start in range(0, len(samples), rows):

@@ -87,4 +87,31 @@ class FilterGroup(WeightGroup):
         return products / outputs
 
 
-__all__ = ["FilterGroup", "WeightGroup"]
+@dataclass(frozen=True)
+class TiedGroup:
+    """Weights that are used several times, in the steps of a loop or at the nodes of a graph: their gradients add up.
+
+    Attributes:
+        uses: one group for each use, all of the same weights.
+    """
+
+    uses: tuple[WeightGroup, ...]
+
+    @property
+    def rate(self) -> float:
+        """The square of the factor that multiplies the weights."""
+        return self.uses[0].rate
+
+    def inner_products(self, other: TiedGroup) -> Tensor:
+        """⟨gradient of sample i, gradient of sample j of `other`⟩ without the rate, averaged over the outputs."""
+        products = [one.inner_products(two) for one in self.uses for two in other.uses]
+        return torch.stack(products).sum(dim=0)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The same weights over the samples of all parts."""
+        uses = zip(*(part.uses for part in parts), strict=True)
+        return cls(tuple(use[0].joined(use) for use in uses))
+
+
+__all__ = ["FilterGroup", "TiedGroup", "WeightGroup"]

@@ -136,7 +136,7 @@ def width_rows(model: str, spec: DEQ | Explicit, sample: Sample, width: int, see
     """Compare the kernels of one random network with their limits."""
     sizes = (sample.X.shape[1], width, 1)
     kind = DEQNet if isinstance(spec, DEQ) else ExplicitNet
-    net: Net = kind(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)  # type: ignore[arg-type]
+    net: Net = kind(spec, *sizes, train="readout", seed=seed, dtype=torch.float64)
     kernels = empirical_kernels(net, torch.as_tensor(sample.X))
     for kernel, matrix in (("features", kernels.ck), ("ntk", kernels.ntk)):
         apart = distance(exact(spec, sample, kernel), matrix.numpy())

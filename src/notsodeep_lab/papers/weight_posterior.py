@@ -1,4 +1,4 @@
-"""Posterior of a DEQ of finite width, sampled over all weights: what docs/theory.md section 14 is compared with."""
+"""Posterior of a DEQ of finite width, sampled over all weights: what docs/theory.md section 16 is compared with."""
 
 from __future__ import annotations
 

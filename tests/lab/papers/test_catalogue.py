@@ -71,6 +71,7 @@ _TINY: dict[str, tuple[Any, ...]] = {
         (0.5, 1.0, 2.0),
         1e-3,
     ),
+    "features": (0.4, ("tanh",), 1, 0.25, (0.2,), 4, (3,), (12,), 6, 6, 4, 10, 40),
     "errata": ((60, 120), 1, (50, 100)),
 }
 TINY: dict[str, Spec] = {name: EXPERIMENTS[name].spec_type(*values) for name, values in _TINY.items()}

@@ -1,0 +1,402 @@
+"""Tiles of the kernels of cells: Newton's method for pairs of rows, plain iteration for images and graphs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from notsodeep.cells.layouts import Layout
+from notsodeep.cells.rates import check_growth
+from notsodeep.cells.sample_terms import cut_nodes, equilibrium_terms, loop_terms, settle_exceptions
+from notsodeep.cells.second_moments import Jet, Moments, SampleTerms, Vector
+from notsodeep.cells.structure import Cell
+from notsodeep.duals.dual import Dual, DualEvidence
+from notsodeep.duals.sides import Side
+from notsodeep.errors import ConvergenceError
+from notsodeep.gaussian.activations import Activation
+from notsodeep.kernel_names import Kernel
+from notsodeep.models.programs import EntrywiseTile
+from notsodeep.models.protocol import Samples
+from notsodeep.models.spot_check import SpotCheck
+from notsodeep.models.tiling import mirror_lower
+from notsodeep.results import KernelInfo
+from notsodeep.validation import Array
+
+# Steps of Newton's method and of plain iteration; relative changes at which F is evaluated to all digits, after which
+# the next evaluation is the last for conjugate and for tangent kernels, and at which plain iteration ends.
+NEWTON_STEPS, PLAIN_STEPS = 40, 5000
+ROUGH, SHORT, EXACT, SETTLED = 1e-3, 1e-7, 1e-9, 2e-14
+# Samples on a side of a tile: images are computed in smaller ones.
+STACKED_SIDE, PAIRED_ENTRIES = 64, 1 << 20
+
+
+@dataclass
+class _Tile:
+    """One rectangle of pairs while it is computed."""
+
+    rows: slice
+    columns: slice
+    diagonal: bool
+    left: SampleTerms
+    right: SampleTerms
+    gram: Array
+    rough: bool = False
+    evidence: DualEvidence = field(default_factory=DualEvidence)
+    last_move: Array | None = None
+
+
+class CellProgram:
+    """A cell prepared for two sets of samples.
+
+    Args:
+        cell: the cell.
+        steps: how often it is applied; None for the equilibrium.
+        left: samples of the rows.
+        right: samples of the columns; None for the same.
+        kernels: the kernels to compute.
+    """
+
+    def __init__(
+        self, cell: Cell, steps: int | None, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]
+    ) -> None:
+        self.cell, self.steps, self.kernels = cell, steps, kernels
+        self.tangent = any(kernel.is_tangent for kernel in kernels)
+        self.samples = left.values, (right or left).values
+        self.symmetric = right is None
+        self.positions = left.values.shape[2:] if cell.samples == "images" else ()
+        self.layout = self._layout()
+        self.cuts = [] if steps is not None else cut_nodes(cell)
+        self.solved: list[tuple[SampleTerms, dict[int, Array]]] = []
+        for values in self.samples[: 1 if self.symmetric else 2]:
+            self.solved.append(self._terms(values))
+        if self.symmetric:
+            self.solved.append(self.solved[0])
+        self.last: Vector = cell.last, 0 if steps is None else steps - 1
+        self._prepare_duals()
+        self.checks = list(self._checks.values())
+        count = prod(self.positions)
+        self.tile_side = {"rows": 256, "graph": len(left.values), "stacked": STACKED_SIDE}.get(
+            self.layout.kind, max(1, int(PAIRED_ENTRIES**0.5) // max(count, 1))
+        )
+
+    def _layout(self) -> Layout:
+        if self.cell.samples == "images":
+            return Layout("paired" if self.cell.readout == "pool" else "stacked", self.positions)
+        return Layout(self.cell.samples)
+
+    def _terms(self, values: Array) -> tuple[SampleTerms, dict[int, Array]]:
+        """What is known of samples one by one, in the layout of pairs, and second moments of the cut nodes."""
+        graph = self.cell.samples == "graph"
+        own = self.layout if graph else Layout("own", self.positions)
+        gram = own.gram(values, values)
+        if self.steps is not None:
+            terms, unknown = loop_terms(self.cell, own, gram, self.steps)[0], {}
+        else:
+            terms, moments = equilibrium_terms(self.cell, own, gram)
+            unknown = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in self.cuts}
+            if self.tangent:
+                check_growth(self.cell, own, terms, moments)
+        if graph:
+            return terms.arranged((1, len(values)), np.ascontiguousarray), unknown
+        count, number = max(prod(self.positions), 1), len(values)
+
+        def arrange(flat: Array) -> Array:
+            field_values = flat.reshape(count, number)
+            if self.layout.kind == "paired":
+                return np.ascontiguousarray(field_values.T).reshape(1, -1)
+            return np.ascontiguousarray(field_values)
+
+        shape = (count * number, 1)
+        variances = {cut: arrange(part[:, :, 0]) for cut, part in unknown.items()}
+        return terms.arranged(shape, arrange), variances
+
+    def _prepare_duals(self) -> None:
+        """One engine for each activation, over all variances that occur."""
+        vectors: dict[Activation, set[Vector]] = {}
+        for factors in self.cell.factors.values():
+            for factor in factors:
+                if not factor.is_linear:
+                    for vector in self.solved[0][0].variances:
+                        if vector[0] == factor.argument:
+                            vectors.setdefault(factor.phi, set()).add(vector)
+        self._checks, self._duals = {}, {}
+        self._sides: dict[tuple[Activation, Vector, bool], Side] = {}
+        self._lock = threading.Lock()
+        for phi, places in vectors.items():
+            values = [terms.variances[place].reshape(-1) for terms, _ in self.solved for place in places]
+            pairs = prod(len(samples) for samples in self.samples) * max(prod(self.positions), 1)
+            self._duals[phi] = Dual(phi, np.concatenate(values), pairs=pairs * len(places))
+            self._checks[phi] = SpotCheck(phi, self.tangent, tolerance=0.0)
+
+    def integrate_all_pairs(self) -> None:
+        """Compute F of every pair by quadrature."""
+        for dual in self._duals.values():
+            dual.careful = True
+
+    def start(self) -> Array:
+        """The Gram matrix of rows; an empty array of the shape of the kernel for images."""
+        if self.layout.kind in ("rows", "graph"):
+            return np.asarray(self.samples[0] @ self.samples[1].T)
+        return np.empty((len(self.samples[0]), len(self.samples[1])))
+
+    def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
+        """The kernels of a rectangle of pairs."""
+        if self.layout.kind in ("rows", "graph"):
+            gram = c[None]
+        else:
+            gram = self.layout.gram(self.samples[0][rows], self.samples[1][columns])
+        count = prod(self.positions) if self.layout.kind == "paired" else 1
+        parts = [slice(part.start * count, part.stop * count) for part in (rows, columns)]
+        tile = _Tile(
+            parts[0],
+            parts[1],
+            diagonal,
+            self.solved[0][0].part(parts[0]),
+            self.solved[1][0].part(parts[1]),
+            gram,
+        )
+        moments, tangents, info = self._solve(tile)
+        state = moments.expanded(self.last, self.last)
+        value = state.value
+        if tile.last_move is not None:
+            for slope, move in zip(state.slopes, tile.last_move, strict=False):
+                value = value if slope is None else value + slope * move
+        kernels = {Kernel.CK: self._read(value, diagonal)}
+        if self.tangent:
+            moments.tangents = dict(tangents)
+            learnt = moments.expanded_tangent(self.last, self.last)
+            kernels[Kernel.NTK] = kernels[Kernel.CK] + self._read(learnt, diagonal)
+        return EntrywiseTile(kernels, info)
+
+    def _read(self, field_values: Array, diagonal: bool) -> Array:
+        """What the readout makes of second moments of states."""
+        if self.layout.kind == "stacked":
+            kernel = field_values.mean(axis=0)
+        elif self.layout.kind == "paired":
+            count = prod(self.positions)
+            rows, columns = (length // count for length in field_values.shape[1:])
+            kernel = field_values.reshape(rows, count, columns, count).mean(axis=(1, 3))
+        else:
+            kernel = field_values[0].copy()
+        if diagonal:
+            mirror_lower(kernel)
+        return np.ascontiguousarray(kernel)
+
+    # --- the equations of pairs ---------------------------------------------------------------------------------------
+
+    def _moments(self, tile: _Tile, unknown: Mapping[int, Array], note: bool = False) -> Moments:
+        def dual(phi: Activation, one: Vector, two: Vector, covariance: Array) -> tuple[Array, Array]:
+            return self._dual(tile, phi, one, two, covariance, note)
+
+        return Moments(self.cell, self.layout, tile.left, tile.right, tile.gram, dual, unknown)
+
+    def _dual(
+        self, tile: _Tile, phi: Activation, one: Vector, two: Vector, covariance: Array, note: bool
+    ) -> tuple[Array, Array]:
+        """F and F' for a tile; `note` keeps pairs for the spot check."""
+        left, right = self._side(phi, one, tile.rows, 0), self._side(phi, two, tile.columns, 1)
+        value, slope = np.empty(covariance.shape), np.empty(covariance.shape)
+        bound = left.root[:, :, None] * right.root[:, None, :]
+        c = np.ascontiguousarray(np.clip(covariance, -bound, bound))
+        evidence = self._duals[phi].tiles(left, right, c, value, slope, rough=tile.rough)
+        tile.evidence = tile.evidence.merge(evidence)
+        settle_exceptions(left, right, value, slope, diagonal=tile.diagonal and one == two)
+        if note:
+            self._checks[phi].add(left, right, c, value, slope, tile.rows.start + 3 * tile.columns.start)
+        return value, slope
+
+    def _side(self, phi: Activation, vector: Vector, part: slice, which: int) -> Side:
+        variances, dual = self.solved[which][0].variances[vector], self._duals[phi]
+        prepare = dual.columns if which else dual.rows
+        if self.layout.kind == "paired":
+            return prepare(np.ascontiguousarray(variances[:, part]))
+        key = phi, vector, bool(which)
+        with self._lock:
+            if key not in self._sides:
+                self._sides[key] = prepare(np.ascontiguousarray(variances))
+        return self._sides[key][part]
+
+    def _solve(self, tile: _Tile) -> tuple[Moments, dict[int, Array], KernelInfo]:
+        """The moments at the solution, tangent moments of the cut nodes, and the evidence."""
+        if not self.cuts:
+            moments = self._moments(tile, {}, note=True)
+            moments.expanded(self.last, self.last)
+            return moments, {}, self._info(tile, 0, 0.0, 0.0)
+        if self.layout.kind == "rows":
+            return self._newton(tile)
+        return self._iteration(tile)
+
+    def _bounds(self, tile: _Tile) -> dict[int, Array]:
+        """√(q q') of the cut nodes."""
+        bounds = {}
+        for cut in self.cuts:
+            left, right = (
+                self._cut_variances(0, cut)[:, tile.rows],
+                self._cut_variances(1, cut)[:, tile.columns],
+            )
+            bounds[cut] = np.sqrt(np.maximum(left[:, :, None] * right[:, None, :], 0.0))
+        return bounds
+
+    def _cut_variances(self, which: int, cut: int) -> Array:
+        part = self.solved[which][1][cut]
+        return np.diagonal(part, axis1=1, axis2=2) if self.cell.samples == "graph" else part
+
+    def _newton(self, tile: _Tile) -> tuple[Moments, dict[int, Array], KernelInfo]:
+        """Newton's method for the second moments of the cut nodes, pair by pair."""
+        bounds = self._bounds(tile)
+        norms = [np.einsum("ij,ij->i", part, part) for part in self.samples]
+        scale = np.sqrt(np.maximum(norms[0][tile.rows, None] * norms[1][None, tile.columns], 1e-300))
+        angle = np.clip(tile.gram / scale, -1.0, 1.0)
+        unknown = {cut: bounds[cut] * angle for cut in self.cuts}
+        place = np.arange(tile.gram.shape[1])
+        tile.rough, largest = True, np.inf
+        for step in range(1, NEWTON_STEPS + 1):
+            final = not tile.rough and largest <= (EXACT if self.tangent else SHORT)
+            tile.evidence = DualEvidence()
+            moments = self._moments(tile, unknown, note=final)
+            jets = [moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts]
+            gaps = np.stack([jet.value - unknown[cut] for jet, cut in zip(jets, self.cuts, strict=True)])
+            matrix = self._jacobian(jets, tile.gram.shape)
+            moves = _solved(matrix, gaps)
+            if not np.isfinite(moves).all():
+                # The caller notices it, and computes all pairs again by quadrature.
+                return moments, dict(unknown), self._info(tile, step, np.inf, 0.0)
+            if tile.diagonal:
+                moves[:, :, place, place] = 0.0
+            before, largest = largest, 0.0
+            moved = {}
+            for move, cut in zip(moves, self.cuts, strict=True):
+                moved[cut] = np.clip(unknown[cut] + move, -bounds[cut], bounds[cut])
+                size = np.abs(moved[cut] - unknown[cut]) / np.maximum(bounds[cut], 1e-300)
+                largest = max(largest, float(size.max()))
+            if final or (not tile.rough and largest <= SETTLED):
+                tangents = self._tangents(moments, matrix) if self.tangent else {}
+                tile.last_move = moves
+                # The last step is added to first order: what it leaves is quadratic in it.
+                residual = largest if self.tangent else max(10.0, largest / before**2) * largest**2
+                return moments, tangents, self._info(tile, step, residual, _norm(matrix))
+            unknown = moved
+            tile.rough = tile.rough and (largest > ROUGH and step < NEWTON_STEPS // 2)
+            if not tile.rough and largest >= 0.5 * before and largest < 1e-11:
+                # Rounding prevents shorter steps: this is the last one.
+                largest = 0.0
+        raise ConvergenceError(
+            f"The covariances of some pairs did not converge: the last Newton step was {largest:.2g}.",
+            "Lower the variances of the weights: the cell is close to losing its equilibrium.",
+        )
+
+    def _jacobian(self, jets: list[Jet], shape: tuple[int, ...]) -> Array:
+        """Derivatives of the second moments of cut nodes by each other, (cuts, cuts, *shape)."""
+        matrix = np.zeros((len(jets), len(jets), *shape))
+        for row, jet in enumerate(jets):
+            for column, slope in enumerate(jet.slopes):
+                if slope is not None:
+                    matrix[row, column] = slope
+        return matrix
+
+    def _tangents(self, moments: Moments, matrix: Array) -> dict[int, Array]:
+        """Tangent moments of the cut nodes: a linear equation with the matrix of Newton's method."""
+        moments.tangents = {cut: np.zeros(moments.gram.shape) for cut in self.cuts}
+        forcing = np.stack([moments.expanded_tangent((cut, 0), (cut, 0)) for cut in self.cuts])
+        solution = _solved(matrix, forcing)
+        moments.forget_tangents()
+        return dict(zip(self.cuts, solution, strict=True))
+
+    def _iteration(self, tile: _Tile) -> tuple[Moments, dict[int, Array], KernelInfo]:
+        """Plain iteration, where filters or a graph couple the positions."""
+        bounds = self._bounds(tile)
+        if self.cell.samples == "graph":
+            unknown = dict(self.solved[0][1])
+        else:
+            unknown = {cut: np.zeros(tile.gram.shape) for cut in self.cuts}
+        before, rate = np.inf, 0.0
+        for step in range(1, PLAIN_STEPS + 1):  # noqa: B007
+            tile.evidence = DualEvidence()
+            moments = self._moments(tile, unknown)
+            fresh = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in self.cuts}
+            largest = _largest(fresh, unknown, bounds)
+            rate = largest / before if before < np.inf and largest > 1e-12 else rate
+            unknown, stuck = fresh, largest < 1e-12 and largest >= 0.5 * before
+            before = largest
+            if largest <= SETTLED or stuck or not np.isfinite(largest):
+                break
+        else:
+            raise ConvergenceError(
+                f"The covariances did not settle within {PLAIN_STEPS} steps; the last change was {largest:.2g}.",
+                "Lower the variances of the weights: the cell is close to losing its equilibrium.",
+            )
+        moments = self._moments(tile, unknown, note=True)
+        tangents: dict[int, Array] = {}
+        if self.tangent:
+            tangents = self._iterated_tangents(moments)
+        else:
+            moments.expanded(self.last, self.last)
+        return moments, tangents, self._info(tile, step, largest, min(rate, 1.0))
+
+    def _iterated_tangents(self, moments: Moments) -> dict[int, Array]:
+        tangents = {cut: np.zeros(moments.gram.shape) for cut in self.cuts}
+        before = np.inf
+        for _ in range(PLAIN_STEPS):
+            moments.forget_tangents()
+            moments.tangents = tangents
+            fresh = {cut: moments.expanded_tangent((cut, 0), (cut, 0)) for cut in self.cuts}
+            size = max(float(np.abs(part).max()) for part in fresh.values())
+            largest = max(float(np.abs(fresh[cut] - tangents[cut]).max()) for cut in self.cuts) / max(
+                size, 1e-300
+            )
+            tangents = fresh
+            if largest <= SETTLED or (largest < 1e-12 and largest >= 0.5 * before):
+                moments.forget_tangents()
+                return tangents
+            if not np.isfinite(largest) or size > 1e15:
+                break
+            before = largest
+        raise ConvergenceError(
+            "The tangent kernel of the cell diverges: its derivatives grow from step to step.",
+            "Lower the variances of the weights that read the state; `forecast` says by how much.",
+        )
+
+    def _info(self, tile: _Tile, steps: int, residual: float, rate: float) -> KernelInfo:
+        evidence, margin = tile.evidence, max(1.0 - rate, 1e-9)
+        # An error of one activation passes through all that follow.
+        count = max(len(self.cell.factors), 1) * (self.steps or 1)
+        error = (count * (evidence.error + 4e-16) + residual) / margin
+        info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
+        for phi in self.cell.activations:
+            info = info.with_caveat(phi.caveat, phi.shape.inaccuracy / margin) if phi.caveat else info
+        return info
+
+
+def _solved(matrix: Array, right: Array) -> Array:
+    """(1 - matrix)⁻¹ right for each pair, the matrix (k, k, …)."""
+    if len(matrix) == 1:
+        return np.asarray(right / (1.0 - matrix[0]))
+    if len(matrix) == 2:
+        a, b, c, d = 1.0 - matrix[0, 0], -matrix[0, 1], -matrix[1, 0], 1.0 - matrix[1, 1]
+        over = 1.0 / (a * d - b * c)
+        return np.stack([(d * right[0] - b * right[1]) * over, (a * right[1] - c * right[0]) * over])
+    system = np.eye(len(matrix)) - np.moveaxis(matrix, (0, 1), (-2, -1))
+    solved = np.asarray(np.linalg.solve(system, np.moveaxis(right, 0, -1)[..., None]), dtype=np.float64)
+    return np.moveaxis(solved[..., 0], -1, 0)
+
+
+def _norm(matrix: Array) -> float:
+    """The largest spectral radius, by row sums where these suffice."""
+    sums = float(np.abs(matrix).sum(axis=1).max(initial=0.0))
+    if sums < 0.99 or len(matrix) == 1:
+        return min(sums, 1.0)
+    flat = np.moveaxis(matrix.reshape(*matrix.shape[:2], -1), 2, 0)
+    step = max(1, len(flat) // 4096)
+    return min(float(np.abs(np.linalg.eigvals(flat[::step])).max()), 1.0)
+
+
+def _largest(new: dict[int, Array], old: dict[int, Array], bounds: dict[int, Array]) -> float:
+    """The largest change relative to √(q q')."""
+    return max(float((np.abs(new[k] - old[k]) / np.maximum(bounds[k], 1e-300)).max()) for k in new)
+
+
+__all__ = ["CellProgram"]

@@ -1,0 +1,198 @@
+"""`from_torch`: the cell `forward(z, x)` of a torch module as an expression of `notsodeep.cells`."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.passes.shape_prop import ShapeProp
+
+from notsodeep.cells import expressions as ex
+from notsodeep.errors import InputError
+from notsodeep.models.cell_models import Equilibrium
+from notsodeep.nets.torch_operations import ABSTRACT, REASONS, Operations
+from notsodeep.nets.torch_values import Vector
+from notsodeep.validation import one_of
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in [^\n]+)?\n\s*(?P<code>[^\n]*)')
+
+
+def from_torch(
+    module: nn.Module, z_example: Tensor, x_example: Tensor, *, readout: str = "flatten"
+) -> Equilibrium:
+    """Read the cell `forward(z, x)` of a torch module as a model of infinite width.
+
+    Weights are described by the mean square of their entries: s is the variance times fan-in for weights that read the
+    state or features, the variance for those that read the input. An input that is added to the state without weights
+    is read as if Gaussian weights of variance 1/size had been applied to it, which keeps its inner products; the
+    tangent kernel then includes these weights. Understood are Linear, Conv1d, Conv2d, LayerNorm, RMSNorm (also written
+    out), activations, sums, products, multiples, chunk and split of a Linear's output, and concatenation before a
+    Linear.
+
+    Args:
+        module: with `forward(z, x)`, which returns the next state; it is copied and put in evaluation mode.
+        z_example: a state (samples, features), (samples, tokens, features) or, for convolutions, images.
+        x_example: the second argument.
+        readout: of images: "flatten" or "pool".
+
+    Raises:
+        InputError: for an operation that cannot be read, with its line, or a cell without a Gaussian limit.
+    """
+    one_of(readout, ("flatten", "pool"), "readout")
+    graph, shape = _traced(module, z_example, x_example)
+    images = any(isinstance(part, nn.Conv1d | nn.Conv2d) for part in graph.modules())
+    reader = _Reader(graph, 1 if images else len(shape) - 1)
+    step = reader.read()
+    if images:
+        step = (ex.flatten if readout == "flatten" else ex.pool)(step)
+    try:
+        return Equilibrium(step)
+    except InputError as error:
+        raise InputError(f"from_torch{reader.line_in(str(error))}: {error}") from None
+
+
+class _Cell(nn.Module):
+    """The module with its two arguments, so that further ones keep their defaults."""
+
+    def __init__(self, cell: nn.Module) -> None:
+        super().__init__()
+        self.cell = cell
+
+    def forward(self, z: Tensor, x: Tensor) -> Any:
+        return self.cell(z, x)
+
+
+class _Tracer(fx.Tracer):
+    """Records the lines of operations; custom modules are read through, those of torch.nn are operations."""
+
+    record_stack_traces = True
+
+
+def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]:
+    """The graph of the module, each node with the shape of its value."""
+    if not isinstance(module, nn.Module) or not isinstance(z, Tensor) or not isinstance(x, Tensor):
+        kinds = ", ".join(type(value).__name__ for value in (module, z, x))
+        raise InputError(f"from_torch takes a torch module with forward(z, x), and two tensors; got {kinds}.")
+    cell = _Cell(copy.deepcopy(module).eval())
+    try:
+        with torch.no_grad():
+            image = cell(z, x)
+    except Exception as error:
+        raise InputError(f"from_torch: module(z_example, x_example) fails: {error}") from error
+    if not isinstance(image, Tensor) or image.shape != z.shape:
+        got = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+        raise InputError(
+            f"from_torch: forward(z, x) must return a state like z, {tuple(z.shape)}; it returned {got}."
+        )
+    try:
+        graph = fx.GraphModule(cell, _Tracer().trace(cell))
+        with torch.no_grad():
+            ShapeProp(graph).propagate(z, x)
+    except Exception as error:
+        raise InputError(
+            f"from_torch cannot follow the forward of {type(module).__name__}: {error}. Branches and loops that depend "
+            "on values of tensors cannot be read."
+        ) from error
+    return graph, z.shape
+
+
+class _Reader:
+    """Reads the operations of a graph one after the other.
+
+    Args:
+        graph: traced module, with shapes.
+        axis: of the features.
+    """
+
+    def __init__(self, graph: fx.GraphModule, axis: int) -> None:
+        self.graph, self.axis = graph, axis
+        self.operations = Operations(axis)
+        # The line of each node of the expression: where it appeared first.
+        self.lines: list[tuple[ex.Node, str]] = []
+
+    def read(self) -> ex.Node:
+        """The expression of the output."""
+        for node in self.graph.graph.nodes:
+            # What is certainly outside of the class is named before the operations that lead to it.
+            name = self._words(node).partition(" ")[0].lower()
+            if reason := REASONS.get(name):
+                raise InputError(f"from_torch cannot read {self._words(node)}{_place(node)}: {reason}")
+        values: dict[fx.Node, Any] = {}
+        for node in self.graph.graph.nodes:
+            if node.op == "output":
+                step: ex.Node = self._checked(
+                    node, lambda node=node: self.operations.node(values[node.args[0]])
+                )
+                return step
+            values[node] = self._checked(node, lambda node=node: self._value(node, values))
+        raise InputError("from_torch: the module has no output.")
+
+    def _checked(self, node: fx.Node, compute: Any) -> Any:
+        """The value of an operation; refusals get its name and its line."""
+        try:
+            value = compute()
+        except InputError as refusal:
+            where = _place(node)
+            raise InputError(f"from_torch cannot read {self._words(node)}{where}: {refusal}") from None
+        if isinstance(value, Vector):
+            self.lines.append((value.node, _place(node)))
+        return value
+
+    def _value(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+        if node.op == "placeholder":
+            size = node.meta["tensor_meta"].shape[self.axis]
+            return self.operations.state(size) if node.target == "z" else self.operations.input(size)
+        if node.op == "get_attr":
+            return _attribute(self.graph, str(node.target))
+        args = fx.map_arg(node.args, values.__getitem__)
+        kwargs = fx.map_arg(node.kwargs, values.__getitem__)
+        vectors = [one for one in node.all_input_nodes if isinstance(values[one], ABSTRACT)]
+        shapes = [_shape(one) for one in vectors]
+        if node.op == "call_module":
+            return self.operations.module(self.graph.get_submodule(str(node.target)), args, kwargs, shapes)
+        return self.operations.function(node.target, args, kwargs, shapes)
+
+    def _words(self, node: fx.Node) -> str:
+        if node.op == "call_module":
+            name = str(node.target).removeprefix("cell.")
+            return f"{type(self.graph.get_submodule(str(node.target))).__name__} ({name})"
+        return getattr(node.target, "__name__", str(node.target))
+
+    def line_in(self, message: str) -> str:
+        """The line of the largest node that a message shows."""
+        shown = [(len(str(node)), line) for node, line in self.lines if _cut(str(node)) in message and line]
+        return max(shown)[1] if shown else ""
+
+
+def _cut(text: str) -> str:
+    """The beginning of a node's text, as messages show it."""
+    return text[:87]
+
+
+def _shape(node: fx.Node) -> tuple[int, ...] | None:
+    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
+    return tuple(shape) if isinstance(shape, torch.Size) else None
+
+
+def _attribute(module: nn.Module, path: str) -> Any:
+    value: Any = module
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value.detach() if isinstance(value, Tensor) else value
+
+
+def _place(node: fx.Node) -> str:
+    """The line of the user's code that an operation comes from."""
+    frames = [one for one in _FRAME.finditer(node.stack_trace or "") if "/torch/" not in one["file"]]
+    frames = [one for one in frames if one["file"] != __file__]
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f" in line {last['line']} of {last['file'].rpartition('/')[2]}, `{last['code'].strip()}`"
+
+
+__all__ = ["from_torch"]

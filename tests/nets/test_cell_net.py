@@ -1,0 +1,311 @@
+"""Networks of cells: gradients three ways, the named networks as expressions, kernels, training and refusals."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nets_oracles import as_array, gaussian_rows
+from tolerances import Oracle, assert_close
+from torch import Tensor
+
+from notsodeep import cells, forecast
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, GraphDEQ, normalised_adjacency
+from notsodeep.models.cell_models import Equilibrium, Loop
+from notsodeep.nets import (
+    CellNet,
+    ConvDEQNet,
+    ConvExplicitNet,
+    DEQNet,
+    ExplicitNet,
+    SolverOptions,
+    distill,
+    empirical_kernels,
+    fit,
+    network,
+)
+
+FEATURES, WIDTH, OUTPUTS = 5, 24, 2
+TIGHT = SolverOptions(tolerance=1e-13, max_steps=2000)
+
+
+def residual_cell() -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    branch = cells.dense(cells.activation(cells.dense(z, 1.2), "gelu"), 0.8)
+    return cells.norm(z + branch + cells.bias(cells.dense(x, 1.5), 0.1), "layer")
+
+
+def gated_cell() -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    value = cells.activation(cells.dense(z, 0.5) + cells.dense(x, 0.8), "tanh")
+    return value * cells.activation(cells.dense(z, 0.7) + cells.dense(x, 0.9), "sigmoid")
+
+
+def two_sublayers() -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    y = z + cells.dense(x, 2.0)
+    inner = cells.norm(
+        y + cells.dense(cells.activation(cells.dense(y, 1.0), "swish") * cells.dense(y, 1.0), 0.5)
+    )
+    gate = cells.activation(cells.dense(inner, 1.0), "swish") * cells.dense(inner, 1.0)
+    return cells.norm(inner + 0.5 * cells.dense(gate, 1.0))
+
+
+CELLS = {"residual": residual_cell, "gated": gated_cell, "two sublayers": two_sublayers}
+
+
+def rows(count: int = 4) -> Tensor:
+    return gaussian_rows(count, FEATURES, seed=1)
+
+
+def build(model: Any, **options: Any) -> Any:
+    return network(model, FEATURES, WIDTH, OUTPUTS, dtype=torch.float64, **({"solver": TIGHT} | options))
+
+
+def loss(outputs: Tensor) -> Tensor:
+    return (
+        outputs * torch.linspace(-1.0, 2.0, outputs.numel(), dtype=outputs.dtype).reshape(outputs.shape)
+    ).sum()
+
+
+def unrolled(net: CellNet, X: Tensor, steps: int = 400) -> Tensor:
+    z = X.new_zeros(len(X), net.layer_size)
+    for _ in range(steps):
+        z = net.cell(z, X)
+    return net.outputs_of(z)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_implicit_gradient_is_that_of_the_unrolled_iteration(name: str) -> None:
+    net, X = build(Equilibrium(CELLS[name]())), rows().requires_grad_()
+    inputs = [*net.parameters(), X]
+    implicit = torch.autograd.grad(loss(net(X)), inputs)
+    explicit = torch.autograd.grad(loss(unrolled(net, X)), inputs)
+    assert net.last_adjoint.converged
+    for one, two in zip(implicit, explicit, strict=True):
+        assert_close(as_array(one), as_array(two), Oracle.QUADRATURE)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_implicit_gradient_is_a_finite_difference(name: str) -> None:
+    net, X = build(Equilibrium(CELLS[name]())), rows()
+    weights = list(net.parameters())
+    gradient = torch.autograd.grad(loss(net(X)), weights)
+    generator, size = torch.Generator().manual_seed(3), 1e-5
+    directions = [torch.randn(w.shape, generator=generator, dtype=w.dtype) for w in weights]
+    values = []
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            for weight, direction in zip(weights, directions, strict=True):
+                weight.add_(sign * size * direction)
+            values.append(float(loss(net(X))))
+            for weight, direction in zip(weights, directions, strict=True):
+                weight.sub_(sign * size * direction)
+    expected = sum(float((g * d).sum()) for g, d in zip(gradient, directions, strict=True))
+    assert_close((values[0] - values[1]) / (2.0 * size), expected, Oracle.FINITE_DIFFERENCE)
+
+
+def test_gradients_belong_to_the_weights_of_the_forward_pass() -> None:
+    net, X = build(Equilibrium(residual_cell())), rows()
+    other = {name: (1.1 * values).detach().requires_grad_() for name, values in net.named_parameters()}
+    found = torch.autograd.grad(loss(torch.func.functional_call(net, other, (X,))), list(other.values()))
+    with torch.no_grad():
+        for name, values in net.named_parameters():
+            values.copy_(other[name])
+    expected = torch.autograd.grad(loss(net(X)), list(net.parameters()))
+    for one, two in zip(found, expected, strict=True):
+        assert_close(as_array(one), as_array(two), Oracle.QUADRATURE)
+
+
+def test_second_derivatives_are_refused() -> None:
+    net = build(Equilibrium(residual_cell()))
+    gradient = torch.autograd.grad(loss(net(rows())), list(net.parameters()), create_graph=True)
+    with pytest.raises(NotImplementedError, match="Second derivatives"):
+        torch.autograd.grad(sum(part.sum() for part in gradient), list(net.parameters()))
+
+
+def test_a_deq_as_an_expression_is_the_deqnet_of_the_same_seed() -> None:
+    z, x = cells.state(), cells.input()
+    inner = cells.bias(cells.dense(z, 0.5) + cells.dense(x, 0.6), 0.1)
+    net = build(Equilibrium(cells.activation(inner, "tanh")), seed=7)
+    named = build(DEQ("tanh", 0.5, 0.6, 0.1), seed=7)
+    assert_same_network(net, named, rows())
+
+
+@pytest.mark.parametrize("readout", ["flatten", "pool"])
+@pytest.mark.parametrize("padding", ["zeros", "circular"])
+def test_a_convdeq_as_an_expression_is_the_convdeqnet_of_the_same_seed(readout: str, padding: str) -> None:
+    z, x = cells.state(), cells.input()
+    inner = cells.bias(cells.conv(z, 0.5, 3, padding) + cells.conv(x, 0.6, 3, padding), 0.1)
+    step = getattr(cells, readout)(cells.activation(inner, "relu"))
+    sizes: dict[str, Any] = {"dtype": torch.float64, "solver": TIGHT}
+    net = network(Equilibrium(step), (2, 4, 5), 7, OUTPUTS, **sizes)
+    named = network(
+        ConvDEQ("relu", 0.5, 0.6, 0.1, padding=padding, readout=readout), (2, 4, 5), 7, OUTPUTS, **sizes
+    )
+    X = gaussian_rows(3, 40, seed=2).reshape(3, 2, 4, 5)
+    assert_same_network(net, named, X)
+
+
+def assert_same_network(net: Any, named: Any, X: Tensor) -> None:
+    assert type(net) is CellNet
+    assert type(named) in (DEQNet, ConvDEQNet)
+    assert_close(as_array(net(X)), as_array(named(X)), Oracle.QUADRATURE)
+    for one, two in zip(net.parameters(), named.parameters(), strict=True):
+        assert torch.equal(one, two)
+    gradients = [torch.autograd.grad(loss(module(X)), list(module.parameters())) for module in (net, named)]
+    for one, two in zip(*gradients, strict=True):
+        assert_close(as_array(one), as_array(two), Oracle.QUADRATURE)
+    kernels = [empirical_kernels(module, X) for module in (net, named)]
+    assert_close(kernels[0].ck.numpy(), kernels[1].ck.numpy(), Oracle.QUADRATURE)
+    assert_close(kernels[0].ntk.numpy(), kernels[1].ntk.numpy(), Oracle.QUADRATURE)
+
+
+def image_cell() -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    branch = cells.dense(cells.activation(cells.conv(z, 1.0), "relu"), 0.5)
+    return cells.norm(z + branch + cells.bias(cells.conv(x, 1.0, 3, "circular"), 0.2))
+
+
+def graph_cell() -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    S = normalised_adjacency(np.array([[0, 1, 0, 0], [1, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]]))
+    inner = cells.graph(z, S, 0.6) + cells.bias(cells.dense(x, 0.7), 0.2)
+    return cells.activation(inner, "tanh")
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Equilibrium(residual_cell()), (FEATURES,)),
+        (Equilibrium(two_sublayers()), (FEATURES,)),
+        (Loop(residual_cell(), 3), (FEATURES,)),
+        (Loop(gated_cell(), 1), (FEATURES,)),
+        (Equilibrium(cells.pool(image_cell())), (2, 4, 5)),
+        (Loop(cells.flatten(image_cell()), 2), (2, 4, 5)),
+        (Equilibrium(graph_cell()), (FEATURES,)),
+        (Loop(graph_cell(), 3), (FEATURES,)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("scaling", ["standard", "ntk"])
+def test_tangent_kernel_is_the_product_of_jacobians(model: Any, shape: tuple[int, ...], scaling: str) -> None:
+    net = network(model, shape, 8, OUTPUTS, dtype=torch.float64, scaling=scaling, solver=TIGHT)
+    X = gaussian_rows(4, int(np.prod(shape)), seed=4).reshape(4, *shape)
+    factors = [net.factors[name] for name, _ in net.named_parameters()]
+    gradients = []
+    for value in net(X).flatten():
+        parts = torch.autograd.grad(value, list(net.parameters()), retain_graph=True)
+        gradients.append(torch.cat([(p / f).flatten() for p, f in zip(parts, factors, strict=True)]))
+    jacobian = torch.stack(gradients).reshape(4, OUTPUTS, -1)
+    found = empirical_kernels(net, X)
+    expected = torch.einsum("iop,jop->ij", jacobian, jacobian) / OUTPUTS
+    assert_close(found.ntk.numpy(), as_array(expected), Oracle.QUADRATURE)
+    features = as_array(net.features(X))
+    assert_close(found.ck.numpy(), features @ features.T, Oracle.QUADRATURE)
+
+
+def test_hidden_weights_count_in_the_tangent_kernel_of_a_readout_network() -> None:
+    both = [build(Equilibrium(two_sublayers()), train=train) for train in ("all", "readout")]
+    assert [name for name, _ in both[1].named_parameters()] == ["readout"]
+    one, two = (empirical_kernels(net, rows()).ntk.numpy() for net in both)
+    assert_close(one, two, Oracle.QUADRATURE)
+
+
+def test_coordinates_are_of_order_one_and_normalised() -> None:
+    net = build(Equilibrium(residual_cell()))
+    z = net.states(rows()).detach()
+    assert_close(as_array(z.square().mean(dim=1)), np.ones(4), Oracle.IDENTITY)
+    assert float(z.mean(dim=1).abs().max()) < 1e-12
+    assert_close(as_array(z), as_array(net.cell(z, rows())), Oracle.QUADRATURE)
+
+
+def test_one_step_of_a_loop_is_the_cell_at_zero() -> None:
+    net, X = build(Loop(gated_cell(), 1)), rows()
+    assert_close(as_array(net.states(X)), as_array(net.cell(X.new_zeros(4, WIDTH), X)), Oracle.IDENTITY)
+    assert net.last_solve is None
+
+
+def test_a_sample_does_not_depend_on_its_batch() -> None:
+    net, X = build(Equilibrium(residual_cell())), rows(6)
+    alone = torch.cat([net(row[None]) for row in X])
+    assert_close(as_array(net(X)), as_array(alone), Oracle.QUADRATURE)
+
+
+def test_copies_and_pickles_are_theassert_same_network() -> None:
+    net, X = build(Equilibrium(two_sublayers())), rows()
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(other(X), net(X))
+
+
+def test_no_equilibrium_raises_with_a_remedy() -> None:
+    z, x = cells.state(), cells.input()
+    wild = Equilibrium(cells.activation(cells.dense(cells.activation(cells.dense(z, 9.0), "tanh"), 9.0)
+                                        + cells.dense(x, 0.1), "tanh"))  # fmt: skip
+    net = network(wild, FEATURES, 200, 1, solver=SolverOptions(max_steps=30))
+    X = rows().float()
+    with pytest.raises(ConvergenceError, match="lower the variances of the weights that read the state"):
+        net(X)
+    net.on_failure = "ignore"
+    net(X)
+    assert not net.last_solve.converged
+
+
+def test_one_builder_makes_the_networks_of_all_models() -> None:
+    S = normalised_adjacency(np.ones((4, 4)) - np.eye(4))
+    kinds = [
+        (DEQ("tanh", 0.3), 5, DEQNet),
+        (Explicit(["relu", "tanh"]), 5, ExplicitNet),
+        (ConvDEQ("relu", 0.3), (2, 4, 4), ConvDEQNet),
+        (ConvExplicit(["relu"]), (2, 4, 4), ConvExplicitNet),
+        (GraphDEQ(S, "tanh", 0.3), 5, CellNet),
+        (Equilibrium(gated_cell()), 5, CellNet),
+        (Loop(gated_cell(), 2), 5, CellNet),
+    ]
+    for model, shape, kind in kinds:
+        net = network(model, shape, 6, 3, seed=1)
+        X = torch.randn(4, *(shape if isinstance(shape, tuple) else (shape,)))
+        assert type(net) is kind
+        assert net.spec is model
+        assert net(X).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "words"),
+    [
+        (DEQ("tanh", 0.3), (1, 4, 4), "rows"),
+        (ConvDEQ("relu", 0.3), 16, "image"),
+        (Equilibrium(gated_cell()), (1, 4, 4), "no filters"),
+        (Equilibrium(cells.flatten(image_cell())), 16, "channels, height, width"),
+        (Equilibrium(cells.flatten(image_cell())), (2, 2, 2), "smaller than filters"),
+        ("tanh", 5, "no network"),
+    ],
+)
+def test_samples_that_do_not_fit_are_refused(model: Any, shape: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        network(model, shape, 6, 2)
+
+
+def test_a_graph_goes_in_with_all_of_its_nodes() -> None:
+    with pytest.raises(InputError, match="each of the 4 nodes"):
+        build(Equilibrium(graph_cell()))(rows(3))
+
+
+def test_training_lowers_the_loss_and_forecast_and_distill_take_the_network() -> None:
+    torch.manual_seed(0)
+    X = torch.randn(200, FEATURES)
+    y = (X[:, 0] > 0).long()
+    net = network(Equilibrium(residual_cell()), FEATURES, 40, OUTPUTS)
+    history = fit(net, (X, y), epochs=4, batch_size=20, seed=0)
+    assert history.rows[-1].loss < 0.7 * history.rows[0].loss
+    measured = forecast(net, X[:5])
+    assert measured.source == "measured"
+    assert measured.rate.max() < 1.0
+    small = distill(net, X, epochs=0)
+    agree = small.network(X).argmax(1) == net(X).argmax(1)
+    assert float(agree.float().mean()) > 0.9
