@@ -181,7 +181,9 @@ def error_rows(deq: DEQ, X: Array, y: Array, n: int, gamma: float, beta: float) 
     """Test errors of the DEQ and of its twin, lazy and after learning; distances are from the DEQ's kernels."""
     first = None
     for name, model in (("deq", deq), ("twin", design(deq, 1.0, "ck").network)):
-        after = adaptive_kernel(model, X[:n], y[:n], gamma, beta, starts=("lazy",), chains=256)
+        after = adaptive_kernel(
+            model, X[:n], y[:n], gamma, beta, starts=("lazy",), chains=256 if n > 8 else None
+        )
         first = first or after
         outputs = {"lazy": lazy_outputs(after, X[n:]), "after": after.predict(X[n:])}
         yield {
