@@ -23,6 +23,7 @@ from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.hld import Hld1
 from notsodeep_lab.papers.iclr import Iclr1, Iclr2, Iclr3
 from notsodeep_lab.papers.icml import IcmlAccuracy, IcmlError, IcmlMatching
+from notsodeep_lab.papers.learned_features import LearnedFeatures
 from notsodeep_lab.papers.learning_curves import LearningCurves
 from notsodeep_lab.papers.loops import Loops
 from notsodeep_lab.papers.neural_odes import NeuralODEs
@@ -70,6 +71,7 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     LearningCurves,
     Loops,
     NeuralODEs,
+    LearnedFeatures,
     Errata,
 )
 EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}

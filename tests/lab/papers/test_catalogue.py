@@ -73,6 +73,7 @@ _TINY: dict[str, tuple[Any, ...]] = {
     ),
     "loops": ("tanh", (0.5,), ("digits",), 40, 0.05, (2,), (1, 2, 4), (64,), 1),
     "neural-odes": (("tanh",), (30, 60), (4.0,), (2,), ("digits",), 20, 60, 16, 1, 1),
+    "features": (0.4, ("tanh",), 1, 0.25, (0.2,), 4, (3,), (12,), 6, 6, 4, 10, 40),
     "errata": ((60, 120), 1, (50, 100)),
 }
 TINY: dict[str, Spec] = {name: EXPERIMENTS[name].spec_type(*values) for name, values in _TINY.items()}
