@@ -45,6 +45,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("operators", "estimators"),
     ("figures",),
     ("forecasts",),
+    ("feature_learning",),
     ("learning",),
     ("distillation",),
     ("verdicts",),

@@ -226,6 +226,13 @@ def test_the_largest_variance_is_that_of_the_equilibrium() -> None:
 
 # --- every kind of model ------------------------------------------------------------------------------------------
 
+
+def residual_cell(kind: str) -> Any:
+    z, x = nsd.cells.state(), nsd.cells.input()
+    branch = nsd.cells.dense(nsd.cells.activation(nsd.cells.dense(z, 0.5), "tanh"), 0.6)
+    return nsd.cells.norm(z + branch + nsd.cells.dense(x, 2.0), kind)
+
+
 # For each registered kind, models that differ in one parameter alone. A new kind of model is entered here.
 KINDS_OF_MODELS: dict[str, list[Any]] = {
     "deq": [DEQ("sigmoid", 0.2), DEQ("sigmoid", 0.2).centred(1.0)],
@@ -240,6 +247,10 @@ KINDS_OF_MODELS: dict[str, list[Any]] = {
     "conv_explicit": [nsd.ConvExplicit(["relu"]), nsd.ConvExplicit(["relu"], bias2=0.1)],
     "graph_deq": [nsd.GraphDEQ(np.eye(12), "relu", 0.2), nsd.GraphDEQ(0.5 * np.eye(12), "relu", 0.2)],
     "graph_explicit": [nsd.GraphDEQ(np.eye(12), "relu", 0.2).unrolled(depth) for depth in (1, 2)],
+    "neural_ode": [nsd.NeuralODE("tanh"), nsd.NeuralODE("tanh", duration=2.0)],
+    "euler_ode": [nsd.NeuralODE("tanh").unrolled(steps) for steps in (2, 3)],
+    "equilibrium": [nsd.Equilibrium(residual_cell(kind)) for kind in ("rms", "layer")],
+    "loop": [nsd.Loop(residual_cell("rms"), steps) for steps in (2, 3)],
 }
 EVERY = [model for models in KINDS_OF_MODELS.values() for model in models]
 

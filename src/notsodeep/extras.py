@@ -19,6 +19,7 @@ EXTRA_OF = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
+    "torchdiffeq": "ode",
 }
 
 

@@ -85,7 +85,7 @@ def test_unscaled_columns_are_answered_in_seconds(name: str, cancer: str) -> Non
         np.testing.assert_array_equal(np.load("kernel.npy"), expected)
     if name == "design":
         distances = record["measured"][0]["distances"]
-        assert set(distances) == {"twin", "plain_1", "plain_2"}
+        assert set(distances) == {"twin", "cut", "plain_1", "plain_2"}
         assert (
             distances["twin"]["relative_up_to_factor"] < 0.3 * distances["plain_1"]["relative_up_to_factor"]
         )

@@ -124,8 +124,11 @@ def test_design_measures_on_drawn_samples() -> None:
     drawn = ("--data", "mixture", "--n", "50", "--p", "40", "--mean", "4", "--gap", "1", "--seed", "6")
     done = run("design", *drawn, "--activation", "tanh", "--save", "twin.json")
     assert done.exit_code == 0, done.output
-    # An injected network is fitted to half of them.
-    assert "on 25 held-out samples" in " ".join(done.stdout.split())
+    # An injected network is fitted to half of them, and measured on the others.
+    assert "fitted to 25 samples. On these 25 samples" in " ".join(done.stdout.split())
+    made = Design.load(Path("twin.json"))
+    assert str(nsd.twin_distances(made, X[1::2]).twin) in done.stdout
+    assert str(nsd.twin_distances(made, X[::2]).twin) != str(nsd.twin_distances(made, X[1::2]).twin)
     assert Design.load(Path("twin.json")).tau0 == pytest.approx(nsd.MixtureStatistics.of(mixture, X, y).tau0)
     assert "on these 30 rows" in run("design", "--data", "sphere", "--n", "30", "--p", "20").stdout
 

@@ -2,7 +2,7 @@
 
 A perturbation passes through the cell by the rules of tangent moments. Where the state enters a sum directly,
 amplitudes add rather than variances: λ is in the spectrum of the Jacobian J as long as the second moment of
-(λ - J)⁻¹ noise is infinite, so that the rate is the λ at which the spectral radius of a small matrix is 1 (14.5).
+(λ - J)⁻¹ noise is infinite, so that the rate is the λ at which the spectral radius of a small matrix is 1 (17.5).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Second moments and tangent moments of the vectors of a cell, by the rules of docs/theory.md, section 14.
+"""Second moments and tangent moments of the vectors of a cell, by the rules of docs/theory.md, section 17.
 
 A vector of a sample is a combination of atoms; the second moment of two vectors is a sum over pairs of atoms. Tangent
 moments, the sums over all weights of products of derivatives, follow the same rules with φ' in the place of φ.

@@ -2,7 +2,7 @@
 
 Every vector of a cell is a combination of *atoms* with one coefficient per sample: fields (the output of weights),
 biases, and features (an activation, or a product of activations, of Gaussian vectors). Skips add coefficients, norms
-divide them, weights create new fields (docs/theory.md, section 14).
+divide them, weights create new fields (docs/theory.md, section 17).
 """
 
 from __future__ import annotations

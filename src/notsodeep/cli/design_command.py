@@ -86,10 +86,13 @@ def design(
         samples = None if data is None else data.dense_samples()
         if tau0 is None:
             tau0 = 1.0 if samples is None else samples.tau0
-        rows = None if samples is None else rows_to_fit(samples.rows, kernel, family)
+        # What a network is fitted to says nothing about how close it is: every other sample is held out.
+        rows = None if samples is None else rows_to_fit(samples.rows[::2], kernel, family)
         result = find_design(model, tau0, kernel, family, layers=layers, X=rows)
-        kernels = ("ck", "ntk") if kernel == "both" else (kernel,)
-        distances = [] if samples is None else [twin_distances(result, samples.rows, one) for one in kernels]
+        kernels, distances = ("ck", "ntk") if kernel == "both" else (kernel,), []
+        if samples is not None:
+            others = samples.rows[1::2] if result.fitted_to else samples.rows
+            distances = [twin_distances(result, others, one) for one in kernels]
     if as_json:
         content = json.loads(result.to_json())
         if data is not None and samples is not None:

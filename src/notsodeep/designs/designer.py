@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred
+from notsodeep.designs.flow import flow_design
 from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
 from notsodeep.designs.layered import (
     CubicLayers,
@@ -26,7 +27,7 @@ from notsodeep.designs.result import KERNELS, Attempt, Design
 from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, as_tau
+from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, NeuralODE, as_tau
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, one_of, root_mean_square
 
@@ -59,7 +60,7 @@ _ROWS, _IMAGES = 150, 20
 
 
 def design(
-    model: DEQ | Explicit | ConvDEQ,
+    model: DEQ | Explicit | ConvDEQ | NeuralODE,
     tau0: float | ArrayLike | None = None,
     kernel: str = "ck",
     family: str | NetworkFamily = "auto",
@@ -73,7 +74,7 @@ def design(
 
     Args:
         model: a `DEQ` (it is centred first, except for family="injected"), an `Explicit` to be replaced by another, or
-            a `ConvDEQ`, whose design is a `ConvExplicit`.
+            a `ConvDEQ`, whose design is a `ConvExplicit`; or a `NeuralODE`, which has two to four injected layers.
         tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, whose
             root mean square norm is taken; that of X if not given.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": an injected network has both.
@@ -102,6 +103,10 @@ def design(
         ConvergenceError: where the model has no kernel.
     """
     one_of(kernel, KERNELS, "kernel")
+    if isinstance(model, NeuralODE):
+        some = None if X is None else _spread_samples(model.check_samples(X), samples or _ROWS)
+        norm = _norm(model, X if tau0 is None else tau0)
+        return flow_design(model, norm, kernel, family, layers, some)
     if not isinstance(model, DEQ | Explicit | ConvDEQ):
         raise InputError(
             f"design takes a DEQ or an Explicit, and of images a ConvDEQ, not {type(model).__name__}."

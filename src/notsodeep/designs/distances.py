@@ -73,7 +73,8 @@ class TwinDistances:
         )
         return (
             f"{where} the {self.kernel.upper()} kernels differ by {self.twin}.\n"
-            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}"
+            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}\n"
+            f"The DEQ cut after as many steps as the design has layers: {self.cut}."
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from notsodeep.equivalents.coefficients import Coefficients
 from notsodeep.equivalents.expansion import exact_diagonal, expand
 from notsodeep.errors import InputError
 from notsodeep.linalg.chebyshev import chebyshev_nodes
-from notsodeep.models import DEQ, Explicit, Model, as_tau
+from notsodeep.models import DEQ, Explicit, Model, NeuralODE, as_tau
 from notsodeep.validation import Array
 
 # Norms of the interpolation, an odd number so that τ0 is one of them, and how far they reach, relative to τ0².
@@ -77,7 +77,7 @@ def _differentiation() -> Array:
 
 
 def centred_kernel_coefficients(
-    model: DEQ | Explicit, tau0: float, kernel: str = "ck"
+    model: DEQ | Explicit | NeuralODE, tau0: float, kernel: str = "ck"
 ) -> tuple[Coefficients, float]:
     """Compute the scalars of a kernel after centring, and the constant g_0(τ0², τ0²) that centring removes.
 

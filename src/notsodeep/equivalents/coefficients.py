@@ -30,7 +30,7 @@ from notsodeep.models import DEQ, Explicit, Model, as_tau
 
 # A mean of φ up to this fraction of its root mean square moves the scalars by its square, 1e-4 of them. What it adds to
 # the kernel of n samples grows with n, and `centring` refuses what would show.
-_CENTRED = 1e-2
+CENTRED = 1e-2
 
 # What the papers call the scalars of each kernel.
 SYMBOLS = {
@@ -109,7 +109,7 @@ class LayerMoments:
                 f"{where.capitalize()} ({phi}) is constant up to rounding at τ = {np.sqrt(q):.4g}: its variance came "
                 f"out as {energy:.1e}. Scale the data up, or the activation's argument."
             )
-        if abs(mean) > _CENTRED * np.sqrt(energy):
+        if abs(mean) > CENTRED * np.sqrt(energy):
             raise InputError(
                 f"The equivalents need a centred activation, E[φ(τξ)] = 0, but {where} ({phi}) has mean "
                 f"{mean:.3g} at τ = {np.sqrt(q):.4g}. Use model.centred(tau0), or form='refined', which "

@@ -16,7 +16,7 @@ from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
-from notsodeep.models import DEQ, Explicit
+from notsodeep.models import Model
 from notsodeep.progress import Report, reported
 from notsodeep.validation import as_rows
 
@@ -107,7 +107,7 @@ def kernel_distance(kernel: ArrayLike, other: ArrayLike, *, tolerance: float = 1
 
 
 def equivalence_error(
-    model: DEQ | Explicit,
+    model: Model,
     X: ArrayLike,
     stats: MixtureStatistics | None = None,
     kernel: str = "ck",
@@ -136,7 +136,7 @@ def equivalence_error(
 
 
 def distance_to_exact(
-    model: DEQ | Explicit,
+    model: Model,
     X: ArrayLike,
     operator: StructuredOperator,
     kernel: str = "ck",

@@ -95,14 +95,14 @@ def refuse_uncovered(model: Model, kernel: str) -> None:
 @series_of.register
 def _implicit(model: DEQ, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     q1 = _variances(model, left)
-    duals = _Duals(model.activation, q1, q1 if right is left else _variances(model, right))
+    duals = Duals(model.activation, q1, q1 if right is left else _variances(model, right))
     forcing = model.sigma_b2 * point + model.bias2
     base = _fixed_point(duals, model.sigma_a2, forcing)
     derivatives = duals.derivatives(base, order + 2)
     gain = 1.0 - model.sigma_a2 * derivatives[1]
     _refuse_divergence(gain)
     deviation = _implicit_deviation(model, derivatives, gain, order)
-    features, slopes = _compose(derivatives, deviation), _compose(derivatives[1:], deviation)
+    features, slopes = compose(derivatives, deviation), compose(derivatives[1:], deviation)
     preactivations = deviation.copy()
     preactivations[0] = base
     return _implicit_readings(model.sigma_a2, features, preactivations, slopes)
@@ -115,12 +115,12 @@ def _implicit_readings(
     remaining = -sigma_a2 * slopes
     remaining[0] += 1.0
     inverse = _reciprocal(remaining)
-    tangent = _multiply(preactivations, inverse)
+    tangent = multiply(preactivations, inverse)
     return {
         "ck": features,
         "ck_preactivations": preactivations,
-        "ntk": features + _multiply(slopes, tangent),
-        "ntk_paper": _multiply(features, inverse),
+        "ntk": features + multiply(slopes, tangent),
+        "ntk_paper": multiply(features, inverse),
         "ntk_preactivations": tangent,
     }
 
@@ -131,7 +131,7 @@ def _implicit_deviation(model: DEQ, derivatives: Array, gain: Array, order: int)
     beyond_linear[:2] = 0.0
     deviation = np.zeros((order + 1, *gain.shape))
     for _ in range(order):
-        deviation = model.sigma_a2 * _compose(beyond_linear, deviation) / gain
+        deviation = model.sigma_a2 * compose(beyond_linear, deviation) / gain
         deviation[1] += model.sigma_b2 / gain
     return deviation
 
@@ -141,7 +141,7 @@ def _variances(model: DEQ, squares: Array) -> Array:
     return np.asarray(solve_variance(model.activation, model.sigma_a2, forcing).q)
 
 
-def _fixed_point(duals: _Duals, sigma_a2: float, forcing: Array) -> Array:
+def _fixed_point(duals: Duals, sigma_a2: float, forcing: Array) -> Array:
     """λ = σ_a² F(λ) + forcing by Newton's method, docs/theory.md (3.6)."""
     scale = duals.scale
     value = forcing.copy()
@@ -200,11 +200,11 @@ def _explicit(model: Explicit, left: Array, right: Array, point: Array, order: i
         tangent[0] += layer.constant
         same = right is left
         q1, q2 = layer.enter(q1, left), layer.enter(q2, right)
-        derivatives = _Duals(layer.phi, q1, q1 if same else q2).derivatives(incoming[0], order + 2)
+        derivatives = Duals(layer.phi, q1, q1 if same else q2).derivatives(incoming[0], order + 2)
         deviation = incoming.copy()
         deviation[0] = 0.0
-        features = _compose(derivatives, deviation)
-        tangent = features + _multiply(tangent, _compose(derivatives[1:], deviation))
+        features = compose(derivatives, deviation)
+        tangent = features + multiply(tangent, compose(derivatives[1:], deviation))
         after = np.asarray(second_moment(layer.phi, q1))
         q1, q2 = after, after if same else np.asarray(second_moment(layer.phi, q2))
     return {"ck": features, "ck_preactivations": incoming} | dict.fromkeys(_TANGENT, tangent)
@@ -225,7 +225,7 @@ def _explicit_diagonal(model: Explicit, squares: Array, kernel: str) -> Array:
 
 
 @dataclass(frozen=True)
-class _Duals:
+class Duals:
     """F_k(q, q', c) = E[φ^(k)(u) φ^(k)(v)] for all pairs of variances, from docs/theory.md (3.13)."""
 
     phi: Activation
@@ -283,19 +283,20 @@ def _falling(k: NDArray[np.int_], j: int) -> Array:
 # --- truncated power series, in the first axis --------------------------------------------------------
 
 
-def _multiply(first: Array, second: Array) -> Array:
+def multiply(first: Array, second: Array) -> Array:
+    """Multiply two truncated series."""
     product = np.zeros_like(first)
     for i in range(len(first)):
         product[i:] += first[i] * second[: len(first) - i]
     return product
 
 
-def _compose(derivatives: Array, deviation: Array) -> Array:
+def compose(derivatives: Array, deviation: Array) -> Array:
     """Σ_k derivatives[k] deviation^k/k!, where deviation has no constant term."""
     order = len(deviation) - 1
     total = np.zeros_like(deviation)
     for k in range(order, -1, -1):
-        total = _multiply(total, deviation)
+        total = multiply(total, deviation)
         total[0] += derivatives[k] / factorial(k)
     return total
 

@@ -8,9 +8,11 @@ from notsodeep.figures.curve_plots import (
     plot_depth_curve,
     plot_forecast,
     plot_learning_curve,
+    plot_loop_curve,
     plot_phase_diagram,
 )
 from notsodeep.figures.design_plots import plot_design
+from notsodeep.figures.feature_plots import plot_kernel_change
 from notsodeep.figures.front_plot import plot_front
 from notsodeep.figures.spectrum_plots import plot_eigenvalues, plot_kernel, plot_spectrum
 from notsodeep.figures.style import (
@@ -36,7 +38,9 @@ __all__ = [
     "plot_forecast",
     "plot_front",
     "plot_kernel",
+    "plot_kernel_change",
     "plot_learning_curve",
+    "plot_loop_curve",
     "plot_phase_diagram",
     "plot_spectrum",
     "png",

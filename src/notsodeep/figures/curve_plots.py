@@ -126,3 +126,26 @@ def plot_phase_diagram(diagram: Any, ax: Axes | None = None) -> Axes:
     axes.set(xlabel=r"gain $\sigma_a^2$", ylabel=r"injection $\sigma_b^2$")
     axes.set_title(f"‖x‖ = {diagram.norm:g}: rate 1 on the line")
     return axes
+
+
+@styled
+def plot_loop_curve(curve: Any, ax: Axes | None = None, measured: Any = None) -> Axes:
+    """Plot the test error against the number of steps at run time, a mark at the steps of training, measured points.
+
+    Args:
+        curve: a `LoopCurve`.
+        ax: where to draw; a new figure if not given.
+        measured: rows (steps, mse) or (steps, mse, standard deviation).
+    """
+    axes = panel(ax)
+    order = np.argsort(curve.steps)
+    style = {"color": line_style(len(axes.collections))["color"]}
+    axes.plot(curve.steps[order], curve.mse[order], label=f"trained with {curve.train_steps} steps", **style)
+    axes.axvline(curve.train_steps, linestyle=":", linewidth=0.8, **style)
+    rows = np.empty((0, 2)) if measured is None else np.atleast_2d(np.asarray(measured, dtype=float))
+    spread = rows[:, 2] if rows.shape[1] > 2 else None
+    axes.errorbar(rows[:, 0], rows[:, 1], yerr=spread, linestyle="none", marker="o", capsize=2.0, **style)
+    axes.set(xscale="log", xlabel="number of steps at run time $k$", ylabel="test mean squared error")
+    mark_sizes(axes, np.unique(curve.steps.astype(float)))
+    axes.legend()
+    return axes

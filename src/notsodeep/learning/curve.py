@@ -28,6 +28,7 @@ class LearningCurve(Shown):
         kernel: which kernel.
         model: the model, in words.
         source: what the prediction is based on, in words.
+        caveat: whether the prediction holds for a network that learns features; empty unless `richness` was given.
     """
 
     n: IntArray
@@ -40,6 +41,7 @@ class LearningCurve(Shown):
     kernel: str
     model: str
     source: str
+    caveat: str = ""
 
     def plot(self, ax: Any = None, measured: Any = None) -> Any:
         """Draw the curve with its band, and measured points (n, accuracy[, error]) in rows; returns the Axes."""
@@ -58,6 +60,7 @@ class LearningCurve(Shown):
         # JSON has no NaN.
         arrays["accuracy"] = arrays["accuracy"] if self.is_classification else None
         words = {"width": self.width, "kernel": self.kernel, "model": self.model, "source": self.source}
+        words |= {"caveat": self.caveat} if self.caveat else {}
         return {"kind": "LearningCurve", **arrays, **words}
 
     def __str__(self) -> str:
@@ -72,7 +75,7 @@ class LearningCurve(Shown):
                 else f"mse {self.mse[row]:.4g} ({low:.4g} to {high:.4g})"
             )
             lines.append(f"  n = {self.n[row]}: {figure}, ridge {self.ridge[row]:.3g}{note}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.caveat] if self.caveat else lines)
 
     def _facts(self) -> dict[str, Any]:
         shown: dict[str, Any] = {"n": self.n.tolist()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ from scipy.optimize import minimize_scalar
 
 from notsodeep.data import GaussianMixture
 from notsodeep.errors import InputError
+from notsodeep.feature_learning import lazy_check
 from notsodeep.kernel_names import as_kernel
 from notsodeep.learning.curve import LearningCurve
 from notsodeep.learning.extrapolation import Extrapolation
+from notsodeep.learning.labelled import Labelled
 from notsodeep.learning.mixture_features import ClassFeatures, mixture_features
 from notsodeep.learning.mixture_ridge import (
     MixtureScores,
@@ -30,6 +32,8 @@ from notsodeep.validation import Array, IntArray, as_count, as_number, frozen
 _RIDGES = (-8.0, 4.0)
 # Half the width of a 90 % band, in standard deviations.
 NINETY_PERCENT = 1.645
+# Samples of a mixture that the change of its features is computed from.
+_CHECKED = 200
 
 
 def learning_curve(
@@ -41,6 +45,7 @@ def learning_curve(
     kernel: str = "ck",
     *,
     intercept: bool = True,
+    richness: float | None = None,
 ) -> LearningCurve:
     """Predict the test accuracy of ridge regression with a model's kernel, for any number of training samples.
 
@@ -57,6 +62,8 @@ def learning_curve(
             Its features are those of the "ck".
         kernel: "ck" or any other kernel of the model.
         intercept: subtract the mean of the targets first, as the estimators do.
+        richness: γ of a network that learns features: `caveat` then says whether the prediction, which assumes fixed
+            features, can be trusted for it (see `feature_learning.lazy_check`); for a DEQ or an Explicit network.
 
     Returns:
         A `LearningCurve`: `.accuracy`, `.mse`, `.interval`, `.plot()`. Two classes are ±1, more are one-hot.
@@ -70,9 +77,19 @@ def learning_curve(
     shared: dict[str, Any] = {"width": width, "kernel": kernel, "model": str(model)}
     if isinstance(source, GaussianMixture):
         theory = MixtureTheory.of(model, source, kernel, intercept)
-        return LearningCurve(**_mixture_points(theory, sizes, penalty, width), **shared)
+        curve = LearningCurve(**_mixture_points(theory, sizes, penalty, width), **shared)
+        return _with_caveat(curve, model, *source.sample(_CHECKED, seed=0), richness)
     pool = Pool(model, *as_labelled_samples(source), kernel, intercept=intercept)
-    return LearningCurve(**_sample_points(pool, sizes, penalty, width), **shared)
+    curve = LearningCurve(**_sample_points(pool, sizes, penalty, width), **shared)
+    return _with_caveat(curve, model, *source, richness)
+
+
+def _with_caveat(curve: LearningCurve, model: Model, X: Any, y: Any, richness: float | None) -> LearningCurve:
+    if richness is None:
+        return curve
+    targets = Labelled.of(y, len(X)).targets
+    check = lazy_check(model, X, targets - targets.mean(axis=0), richness, float(curve.ridge[-1]))
+    return replace(curve, caveat=check.note)
 
 
 def best_ridge(

@@ -6,6 +6,7 @@ from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.graph import GraphDEQ, GraphExplicit, normalised_adjacency
+from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.models.protocol import Model, Program, RowModel, Samples, Tile, as_model, as_tau
 from notsodeep.models.stored_models import model_from_dict
 
@@ -19,6 +20,7 @@ __all__ = [
     "GraphExplicit",
     "Loop",
     "Model",
+    "NeuralODE",
     "Program",
     "RowModel",
     "Samples",

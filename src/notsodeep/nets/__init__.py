@@ -16,6 +16,7 @@ from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions
 from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import Net
 from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, network
+from notsodeep.nets.ode_net import ODENet
 from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
@@ -33,6 +34,7 @@ __all__ = [
     "FeedforwardNet",
     "History",
     "Net",
+    "ODENet",
     "Race",
     "RaceSettings",
     "SolveReport",

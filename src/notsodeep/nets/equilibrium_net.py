@@ -67,6 +67,7 @@ class EquilibriumNet(Net):
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
         dtype: float32 if not given.
         device: where the parameters live.
+        output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
 
     Attributes:
         recurrent: A as it is stored.
@@ -97,10 +98,10 @@ class EquilibriumNet(Net):
         on_failure: str = "raise",
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
+        output_scale: float = 1.0,
     ) -> None:
-        super().__init__(
-            prod(sample_shape), connection.features_of(units), out_features, train, scaling, dtype, device
-        )
+        sizes = (prod(sample_shape), connection.features_of(units), out_features)
+        super().__init__(*sizes, train, scaling, dtype, device, output_scale)
         one_of(on_failure, ON_FAILURE, "on_failure")
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
@@ -183,7 +184,7 @@ class EquilibriumNet(Net):
         yield connection.group(z, back, self.spec.sigma_a2 / connection.taps)
         yield connection.group(X.flatten(1), back, self.spec.sigma_b2 / connection.taps)
         yield connection.bias_group(back, self.spec.bias2)
-        yield WeightGroup(connection.read(z), None, 1.0)
+        yield WeightGroup(connection.read(z), None, self.output_scale**2)
 
     def _drive(self, rows: Tensor) -> Tensor:
         """σ_b B x + σ_c b."""

@@ -34,6 +34,7 @@ class FeedforwardNet(Net):
         share_input: whether layers that see the input again use the weights of the first layer.
         dtype: float32 if not given.
         device: where the parameters live.
+        output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
 
     """
 
@@ -54,10 +55,10 @@ class FeedforwardNet(Net):
         share_input: bool = True,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
+        output_scale: float = 1.0,
     ) -> None:
-        super().__init__(
-            prod(sample_shape), connection.features_of(units), out_features, train, scaling, dtype, device
-        )
+        sizes = (prod(sample_shape), connection.features_of(units), out_features)
+        super().__init__(*sizes, train, scaling, dtype, device, output_scale)
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
         self.share_input = share_input and any(enters.inject for enters in spec.inputs)
@@ -141,4 +142,4 @@ class FeedforwardNet(Net):
                 below = connection.linear_map(self.weights[layer], scale).adjoint(back.flatten(0, 1))
                 back = below.reshape(*back.shape[:2], -1)
         yield from reversed(groups)
-        yield WeightGroup(connection.read(signals[-1]), None, 1.0)
+        yield WeightGroup(connection.read(signals[-1]), None, self.output_scale**2)

@@ -35,7 +35,8 @@ class Net(nn.Module):
             "ntk": with variance 1, so that gradient descent with one rate for all follows the tangent kernel.
         fan_in: by name of a weight, what "standard" divides its variance by; 1 for a bias, and for "ntk".
         factors: by name of a weight, what its stored value is multiplied by to give the weight of the theory: the root
-            of fan_in.
+            of fan_in; of the readout times `output_scale`.
+        output_scale: factor of the outputs. 1/(γ√width) is the mean-field scaling of `adaptive_kernel`.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         in_features: how many numbers a sample consists of.
         sample_shape: how they are arranged: (in_features,) for rows, (channels, height, width) for images.
@@ -72,8 +73,10 @@ class Net(nn.Module):
         scaling: str = "ntk",
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
+        output_scale: float = 1.0,
     ) -> None:
         super().__init__()
+        self.output_scale = as_number(output_scale, "output_scale", positive=True)
         self._place: dict[str, Any] = {"dtype": _floating(dtype), "device": device}
         self.scaling = one_of(scaling, SCALINGS, "scaling")
         self.fan_in, self.factors = {"readout": 1}, {"readout": 1.0}
@@ -93,9 +96,10 @@ class Net(nn.Module):
     def _add(self, name: str, values: Tensor) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""
         self.fan_in[name] = prod(values.shape[1:]) if self.scaling == "standard" else 1
-        self.factors[name] = sqrt(self.fan_in[name])
+        root = sqrt(self.fan_in[name])
+        self.factors[name] = root * self.output_scale if name == "readout" else root
         # In the precision of the draws, so that a seed means one network in every precision.
-        values = (values / self.factors[name]).to(**self._place)
+        values = (values / root).to(**self._place)
         if name == "readout" or self.train_mode == "all":
             self.register_parameter(name, nn.Parameter(values))
         else:
@@ -123,9 +127,10 @@ class Net(nn.Module):
 
     @property
     def shared_options(self) -> dict[str, Any]:
-        """Training mode, scaling, precision and device, as the constructors of networks take them."""
+        """Training mode, scalings, precision and device, as the constructors of networks take them."""
         place = {"dtype": self.readout.dtype, "device": self.readout.device}
-        return {"train": self.train_mode, "scaling": self.scaling, **place}
+        scalings = {"scaling": self.scaling, "output_scale": self.output_scale}
+        return {"train": self.train_mode, **scalings, **place}
 
     def features(self, X: Tensor) -> Tensor:
         """The last hidden layer, (rows, width)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
+from notsodeep.feature_learning import lazy_check
 from notsodeep.gaussian.activations import activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Model
@@ -142,6 +143,7 @@ def verdict(
     target_agreement: float = 0.99,
     epochs: int = 8,
     seed: int = 0,
+    richness: float | None = None,
     progress: bool | Report = False,
 ) -> Verdict:
     """Decide whether a few explicit layers can replace a deep equilibrium model.
@@ -163,6 +165,8 @@ def verdict(
         target_agreement: for a trained network, the share of samples on which the replacement chooses the same class.
         epochs: for a trained network, passes over the samples when `distill` trains candidates; 0 for closed forms.
         seed: seed of the choice of samples, and of the distillation.
+        richness: γ of a network that will learn features (see `adaptive_kernel`); for a DEQ with labels. If the kernel
+            changes too much for the depth curve, which assumes fixed features, the answer is "unsure".
         progress: True for a bar on stderr, or a function.
 
     Raises:
@@ -172,7 +176,8 @@ def verdict(
         try:
             if isinstance(model, Unrollable) and isinstance(model, Model):
                 few = as_count(max_steps, "max_steps")
-                return _of_model(model, X, y, kernel, few, samples, seed, report)
+                found = _of_model(model, X, y, kernel, few, samples, seed, report)
+                return found if richness is None else _after_learning(found, model, X, y, richness, seed)
             return _of_network(model, X, target_agreement, epochs, seed, report)
         except ConvergenceError as error:
             reason = f"The DEQ has no equilibrium on these samples. {error}"
@@ -198,6 +203,16 @@ def _of_model(
         ordinary = _ordinary_network(model, layers, part, labels, kernel)
     decision = decide_untrained(curve, ordinary, few)
     return Verdict(decision.answer, decision.reason, curve, ordinary)
+
+
+def _after_learning(found: Verdict, model: Any, X: Any, y: Any, richness: float, seed: int) -> Verdict:
+    """The verdict with a check whether features may be taken as fixed."""
+    if y is None or found.curve is None:
+        raise InputError("richness= needs the labels y: without them nothing is learned.")
+    targets = labelled_samples(model, y, len(X))[1].targets
+    check = lazy_check(model, X, targets, richness, float(found.curve.ridge[-1]), seed=seed)
+    answer = found.answer if check.trusted else "unsure"
+    return replace(found, answer=answer, reason=f"{found.reason} {check.note}")
 
 
 def _ordinary_network(model: Any, layers: int, X: Array, y: Any, kernel: str) -> OrdinaryNetwork:

@@ -22,7 +22,10 @@ from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.hld import Hld1
 from notsodeep_lab.papers.iclr import Iclr1, Iclr2, Iclr3
 from notsodeep_lab.papers.icml import IcmlAccuracy, IcmlError, IcmlMatching
+from notsodeep_lab.papers.learned_features import LearnedFeatures
 from notsodeep_lab.papers.learning_curves import LearningCurves
+from notsodeep_lab.papers.loops import Loops
+from notsodeep_lab.papers.neural_odes import NeuralODEs
 from notsodeep_lab.papers.ours import RefinedEquivalent, SpectrumPrediction, Twins, Width
 from notsodeep_lab.papers.results_reader import Result, read_results
 from notsodeep_lab.papers.runner import Outcome, absent_data, checked_spec, read_outcome, reproduce
@@ -64,6 +67,9 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     ConvTwins,
     Width,
     LearningCurves,
+    Loops,
+    NeuralODEs,
+    LearnedFeatures,
     Errata,
 )
 EXPERIMENTS: dict[str, Experiment[Any]] = {kind.name: kind() for kind in _KINDS}

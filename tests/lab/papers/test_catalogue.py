@@ -70,6 +70,9 @@ _TINY: dict[str, tuple[Any, ...]] = {
         (0.5, 1.0, 2.0),
         1e-3,
     ),
+    "loops": ("tanh", (0.5,), ("digits",), 40, 0.05, (2,), (1, 2, 4), (64,), 1),
+    "neural-odes": (("tanh",), (30, 60), (4.0,), (2,), ("digits",), 20, 60, 16, 1, 1),
+    "features": (0.4, ("tanh",), 1, 0.25, (0.2,), 4, (3,), (12,), 6, 6, 4, 10, 40),
     "errata": ((60, 120), 1, (50, 100)),
 }
 TINY: dict[str, Spec] = {name: EXPERIMENTS[name].spec_type(*values) for name, values in _TINY.items()}
@@ -143,8 +146,13 @@ def test_settings_decide_models_and_repetitions(name: str) -> None:
     experiment, spec = EXPERIMENTS[name], TINY[name]
     assert experiment.models(spec)
     if name != "errata":  # its variances are those of docs/errata.md, not settings
-        changed = "sigma_w2" if name == "aistats-1" else "sigma_a2"
-        assert experiment.fingerprint(replace(spec, **{changed: 0.05})) != experiment.fingerprint(spec)
+        others = {
+            "aistats-1": {"sigma_w2": 0.05},
+            "loops": {"rates": (0.3,)},
+            "neural-odes": {"strengths": (2.0,)},
+        }
+        changed = replace(spec, **others.get(name, {"sigma_a2": 0.05}))
+        assert experiment.fingerprint(changed) != experiment.fingerprint(spec)
     few, many = (experiment.tasks(replace(spec, seeds=k)) for k in (1, 3))
     # Races, learning curves and errata run their seeds inside one task.
     assert len(many) > len(few) or name in ("twins", "learning-curves", "errata")

@@ -1,0 +1,110 @@
+"""Twins of neural ODEs: a few layers with the ODE's own activation and a linear last layer, all of which see the input.
+
+The state of a neural ODE is a linear function of its input and of its past features. So is the last layer of its twin,
+x^(L) = √w_L W_L x^(L-1) + √c_L B_L x; the layers before it have the activation of the ODE. The variances are fitted to
+exact kernels, as those of the injected networks of DEQs are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from notsodeep.designs.injected import InjectedFit, KernelTarget, reference_target, samples_target
+from notsodeep.designs.pair_kernels import PairKernels, numbers_of
+from notsodeep.designs.result import Design
+from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.errors import InputError
+from notsodeep.gaussian.activations import activation
+from notsodeep.models import Explicit, NeuralODE
+from notsodeep.models.time_nodes import time_nodes
+from notsodeep.models.time_programs import base_field
+from notsodeep.validation import Array, as_count
+
+# Layers without `layers=`, most layers, nodes of the start, and the smallest variance that a fit starts from.
+USUAL, MOST, NODES, SMALLEST = 3, 4, 16, 1e-6
+
+
+class FlowKernels(PairKernels):
+    """The kernels of layers whose last one is linear."""
+
+    def kernels(self, weights: Array, inject: Array) -> tuple[Array, Array]:
+        """Conjugate and tangent kernel: first the pairs, then the samples with themselves."""
+        features, tangent = super().kernels(weights[:-1], inject[:-1])
+        again = inject[-1] * self.pairs.read(self.pairs.cross, self.pairs.squares)
+        last = weights[-1] * features + again
+        return last, last + weights[-1] * tangent + again
+
+
+class FlowFit(InjectedFit):
+    """Least squares for the variances of a twin."""
+
+    def __init__(self, model: NeuralODE, target: KernelTarget) -> None:
+        self.target = target
+        self.kernels = FlowKernels(model.activation, target.pairs, None)
+
+
+def flow_design(
+    model: NeuralODE,
+    tau0: float,
+    kernel: str,
+    family: Any,
+    layers: int | None,
+    samples: Array | None,
+) -> Design:
+    """Design the twin of a neural ODE, fitted to samples or, without them, to norms and angles around tau0."""
+    if family not in ("auto", "injected"):
+        raise InputError(
+            f"family={family!r} is for DEQs. A neural ODE has family='injected', which 'auto' takes."
+        )
+    if kernel == "ntk_paper":
+        raise InputError(
+            "The papers' tangent kernel is not defined for a neural ODE: use kernel='ntk' or 'both'."
+        )
+    depth = USUAL if layers is None else as_count(layers, "layers", least=2)
+    if depth > MOST:
+        raise InputError(f"A twin of a neural ODE has 2 to {MOST} layers, not {depth}.")
+    around = FlowFit(model, reference_target(model, tau0, kernel))
+    logs = around.closest(_start(model, depth))
+    if samples is None:
+        return _as_design(model, tau0, kernel, logs, around)
+    fit = FlowFit(model, samples_target(model, samples, kernel))
+    made = _as_design(model, tau0, kernel, fit.closest(logs), around)
+    return replace(made, fitted_to=len(samples))
+
+
+def _start(model: NeuralODE, depth: int) -> Array:
+    """Layers as the state at evenly spaced times would have it, each reading the one before all the time."""
+    nodes = time_nodes(NODES, model.duration, model.decay)
+    base, reach = base_field(model, nodes).diagonal(), np.append(nodes.integral.sum(axis=1), nodes.end.sum())
+    places = [round((layer + 1) / depth * NODES) for layer in range(depth)]
+    inputs = np.maximum(base[places], SMALLEST)
+    weights = np.maximum(model.sigma_w2 * reach[places] ** 2, SMALLEST)
+    return np.log([1.0, inputs[0], *weights[1:], *inputs[1:]])
+
+
+def _as_design(model: NeuralODE, tau0: float, kernel: str, logs: Array, around: FlowFit) -> Design:
+    (output, weights, inject), distance = numbers_of(logs), around.distance(logs, rescale=False)
+    layers = [*[model.activation] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
+    network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
+    name = "ck" if kernel == "both" else kernel
+    target, reached = _scalars(model, tau0, name), _scalars(network, tau0, name)
+    if target is None or reached is None:
+        target = reached = None
+    family = f"{len(network.layers)} × injected"
+    reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
+    return Design(network, model, tau0, kernel, family, target, reached, reason=reason, misfit=distance)
+
+
+def _scalars(model: Any, tau0: float, kernel: str) -> Coefficients | None:
+    """The scalars; None for a model that is not centred."""
+    try:
+        return coefficients(model, tau0, kernel)
+    except InputError:
+        return None
+
+
+__all__ = ["flow_design"]

@@ -1,0 +1,125 @@
+"""The equations of the kernel after learning, docs/theory.md (16.4), and steps of their iteration.
+
+Replicates are independent of one another, so that their spread is the standard error of every number, the feedback of
+sampling noise included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from notsodeep.feature_learning.hidden_layers import HiddenLayer
+from notsodeep.feature_learning.neuron_density import (
+    NeuronDensity,
+    diverged,
+    relative_jitter,
+    second_moments,
+)
+from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
+from notsodeep.validation import Array
+
+# Steps of Φ and Newton steps of Δ are shortened to these relative sizes.
+_LARGEST_CHANGE, _LARGEST_STEP = 0.2, 0.3
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is solved: the layers, the data, and the scales of (16.1)."""
+
+    layers: tuple[HiddenLayer, ...]  # the last one is read out
+    gram: Array  # XXᵀ
+    targets: Array  # y, (n, outputs)
+    richness: float  # γ
+    precision: float  # β
+
+    def scaled(self, factor: float) -> Posterior:
+        """The same lazy limit at another richness: γ times the factor, β/γ² as it is."""
+        return replace(self, richness=self.richness * factor, precision=self.precision * factor**2)
+
+    def residuals(self, features: Array) -> Array:
+        """Solve for Δ = (Φ/γ² + I/β)⁻¹ y."""
+        matrix = features / self.richness**2 + np.eye(len(self.gram)) / self.precision
+        shape = (*matrix.shape[:-1], self.targets.shape[1])
+        return np.asarray(np.linalg.solve(matrix, np.broadcast_to(self.targets, shape)), dtype=np.float64)
+
+    def readout_variance(self, kernel: Array) -> float:
+        """⟨|Δᵀφ|²⟩/γ² under a lazy kernel, (16.6): well below 1 features hardly move."""
+        residuals = self.residuals(kernel)
+        return float(np.sum(residuals * (kernel @ residuals)) / self.richness**2)
+
+
+class State(NamedTuple):
+    """The unknowns of (16.4)."""
+
+    features: Array  # Φ, (layers, replicates, n, n)
+    conjugates: Array  # Φ̂, (layers, replicates, n, n)
+    residuals: Array  # Δ, (replicates, n, outputs)
+
+    def density(self, posterior: Posterior, index: int) -> NeuronDensity:
+        """The density of one neuron of a layer."""
+        layer, coupling = posterior.layers[index], self.conjugates[index]
+        if index == len(posterior.layers) - 1:
+            scaled = self.residuals / posterior.richness
+            coupling = coupling - scaled @ scaled.swapaxes(-1, -2)
+        covariance = layer.covariance(self.features[layer.source], posterior.gram)
+        return NeuronDensity.of(layer.phi, covariance, coupling)
+
+
+def update_residuals(
+    posterior: Posterior, state: State, points: Chains | QuasiMonteCarlo, gain: float
+) -> State:
+    """Make a Newton step of Δ at fixed Λ and Φ̂.
+
+    There Δ maximises the concave function y·Δ − |Δ|²/2β − log Z(Δ), whose Hessian is the covariance of a φ plus 1/β.
+    Outputs share an upper bound of it, so that steps do not overshoot.
+    """
+    density = state.density(posterior, len(posterior.layers) - 1)
+    weights = points.update(density)
+    features = density.phi(density.preactivations(points.u)) / posterior.richness
+    readout = features @ state.residuals
+    scale = np.sqrt(1.0 + np.sum(readout**2, axis=-1, keepdims=True))
+    hessian = second_moments(features * scale, weights) + np.eye(len(posterior.gram)) / posterior.precision
+    outputs = second_moments(features, weights) @ state.residuals
+    step = np.linalg.solve(hessian, posterior.targets - outputs - state.residuals / posterior.precision)
+    size, largest = (np.linalg.norm(one, axis=(1, 2), keepdims=True) for one in (step, state.residuals))
+    step *= np.minimum(1.0, _LARGEST_STEP * largest / np.maximum(size, 1e-300))
+    return state._replace(residuals=state.residuals + gain * step)
+
+
+def update_features(
+    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], gain: float
+) -> tuple[State, float]:
+    """Make a damped step of Φ and Φ̂ of all layers; also returns the relative size of the full step of Φ."""
+    features, conjugates = state.features.copy(), np.zeros_like(state.conjugates)
+    for index, layer in enumerate(posterior.layers):
+        density = state.density(posterior, index)
+        weights = points[index].update(density)
+        features[index], curvature = density.moments(points[index].u, weights)
+        if layer.weight:
+            conjugates[layer.source] = -layer.weight * curvature
+    change = float(np.linalg.norm(features - state.features) / np.linalg.norm(state.features))
+    if not np.isfinite(change) or not np.isfinite(conjugates).all():
+        raise diverged("Φ overflows")
+    gain *= min(1.0, _LARGEST_CHANGE / max(change, 1e-300))
+    features = state.features + gain * (features - state.features)
+    conjugates = state.conjugates + gain * (conjugates - state.conjugates)
+    for index, layer in enumerate(posterior.layers):
+        if layer.is_recurrent(index):
+            old, new = (layer.covariance(one[index], posterior.gram) for one in (state.features, features))
+            conjugates[index] = _transported(conjugates[index], layer.weight, old, new)
+    return State(features, conjugates, state.residuals), change
+
+
+def _transported(conjugate: Array, weight: float, old: Array, new: Array) -> Array:
+    """Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ after a change of Λ at the same ⟨hhᵀ⟩.
+
+    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle.
+    """
+    inverse = np.linalg.inv(new + relative_jitter(new))
+    change = inverse @ (old + relative_jitter(new))
+    moved = weight * (inverse - change @ inverse) + change @ conjugate @ change.swapaxes(-1, -2)
+    return 0.5 * (moved + moved.swapaxes(-1, -2))

@@ -1,0 +1,195 @@
+"""Solving the equations of the kernel after learning from one start, with a standard error on every number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged
+from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, log_normaliser
+from notsodeep.feature_learning.self_consistency import Posterior, State, update_features, update_residuals
+from notsodeep.validation import Array
+
+# "lazy": from a richness where features hardly move up to the given one; "rich": further up, and down again.
+STARTS = ("lazy", "rich")
+_RICHER = 2.0
+# Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
+_NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 16, 40
+# Newton steps of Δ before each step of Φ, and the gain of the latter.
+_INNER, _GAIN = 3, 0.5
+# Steps that are averaged (an even number), largest number of half as many, and steps after which gains fall.
+_AVERAGED, _MOST_HALVES, _SLOWING = 160, 8, 20.0
+# Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
+_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 10.0, 0.01, 1.1
+# For a rule: last relative change of Φ, largest number of steps, fewest effective points.
+_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 800, 100.0
+# Points kept for predictions in all replicates; points of each replicate for the contraction rate.
+_KEPT, _RATE_POINTS = 4096, 512
+
+
+class NeuronSample(NamedTuple):
+    """Weighted points under the density of one neuron of a layer."""
+
+    density: NeuronDensity
+    u: Array
+    weights: Array
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How well the equations were solved; acceptance and R-hat are 1 for quasi-Monte Carlo."""
+
+    steps: int  # of the outer iteration
+    drift: float  # of Φ during the average, relative to its size; for quasi-Monte Carlo the last change
+    acceptance: float  # smallest of the replicates
+    r_hat: float  # potential scale reduction of the chains
+    effective_samples: float  # independent values of log w in the average, or effective points of a replicate
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solution of (16.4)."""
+
+    start: str  # where the iteration began: "lazy" or "rich"
+    posterior: Posterior
+    state: State  # averaged over the last steps, in 4 replicates
+    samples: tuple[NeuronSample, ...]  # points of each layer
+    rate: float  # contraction rate of a DEQ, (16.8); 0 for explicit networks
+    converged: bool  # whether no drift was seen and chains have mixed
+    diagnostics: Diagnostics  # the numbers behind `converged`
+
+    @property
+    def kernel(self) -> Array:
+        """Φ of the layer that is read out."""
+        return np.asarray(self.state.features[-1].mean(axis=0))
+
+    def log_evidence(self, seed: int) -> tuple[float, float]:
+        """Estimate the log posterior of Φ per neuron, (16.2), and its standard error; it ranks solutions."""
+        features, posterior = self.state.features, self.posterior
+        total = -0.5 * np.einsum("no,rno->r", posterior.targets, posterior.residuals(features[-1]))
+        for kernel, sample in zip(features, self.samples, strict=True):
+            total += 0.5 * np.einsum("rij,rij->r", kernel, sample.density.coupling)
+            total += log_normaliser(sample.density, sample.u.shape[1], seed)
+        return float(total.mean()), float(total.std(ddof=1) / np.sqrt(len(total)))
+
+
+def solve(
+    posterior: Posterior, kernel: Array, points: Sequence[Any], start: str, report: Callable[[str], None]
+) -> Solution:
+    """Solve (16.4) from one start.
+
+    Args:
+        posterior: the equations.
+        kernel: Φ before learning.
+        points: `Chains` or `QuasiMonteCarlo` for each layer.
+        start: one of `STARTS`.
+        report: called with a message before every step.
+    """
+    steps = 0
+
+    def step(state: State, scale: float, gain: float, gain_of_residuals: float) -> tuple[State, float]:
+        nonlocal steps
+        steps += 1
+        report(f"{start} start, step {steps}")
+        scaled = posterior.scaled(scale)
+        try:
+            for _ in range(_INNER):
+                state = update_residuals(scaled, state, points[-1], gain_of_residuals)
+            return update_features(scaled, state, points, gain)
+        except np.linalg.LinAlgError:
+            raise diverged("a covariance is not positive definite") from None
+
+    ramp = _ramp(posterior, kernel, start)
+    features = np.tile(kernel, (len(points), len(points[0].u), 1, 1))
+    state = State(features, 0.0 * features, posterior.scaled(ramp[0]).residuals(features[-1]))
+    change = np.inf
+    for scale in ramp:
+        state, change = step(state, scale, _GAIN, 1.0)
+    if isinstance(points[0], QuasiMonteCarlo):
+        while change > _TOLERANCE and steps < _MOST_STEPS:
+            state, change = step(state, 1.0, _GAIN, 1.0)
+        numbers = Diagnostics(steps, change, 1.0, 1.0, min(cloud.effective for cloud in points))
+        settled = change <= _TOLERANCE and numbers.effective_samples >= _FEWEST_EFFECTIVE
+    else:
+        state, drift, settled = _average(state, step, points)
+        mixed = [cloud.mixing() for cloud in points]
+        acceptance = min(float(cloud.acceptance.min()) for cloud in points)
+        r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
+        numbers = Diagnostics(steps, drift, acceptance, r_hat, effective)
+        settled = settled and r_hat <= _MIXED
+    samples = tuple(_kept(state.density(posterior, i), cloud) for i, cloud in enumerate(points))
+    return Solution(start, posterior, state, samples, _rate(posterior, samples), settled, numbers)
+
+
+def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
+    """Factors of the richness: up from nearly lazy; for the rich start, beyond 1 and back; then 1."""
+    first = min(1.0, np.sqrt(_NEARLY_LAZY / max(posterior.readout_variance(kernel), 1e-300)))
+    ramp = np.geomspace(first, 1.0, max(_FEWEST_STEPS, int(-_STEPS_PER_FOLD * np.log(first)))).tolist()
+    detour = np.geomspace(1.0, _RICHER, _FEWEST_STEPS).tolist() if start == "rich" and first < 1.0 else []
+    return [*ramp, *detour, *detour[::-1], *[1.0] * _FEWEST_STEPS]
+
+
+def _average(
+    state: State, step: Callable[[State, float, float, float], tuple[State, float]], points: Sequence[Chains]
+) -> tuple[State, float, bool]:
+    """Steps with decreasing gains, the last `_AVERAGED` of them averaged; more until no drift is seen.
+
+    Noise of the unknowns biases averages over the density in proportion to the gains.
+    """
+    halves: list[State] = []
+    mean, drift, settled, count = state, np.inf, False, 0
+    while not settled and len(halves) < _MOST_HALVES:
+        for cloud in points if len(halves) % 2 else []:
+            cloud.trace.clear()
+        total = State(*(np.zeros_like(one) for one in state))
+        for _ in range(_AVERAGED // 2):
+            count += 1
+            gain = _GAIN / (1.0 + count / _SLOWING) ** 0.8
+            state, _ = step(state, 1.0, gain, min(1.0, 4.0 * gain))
+            total = State(*(a + 2.0 * b / _AVERAGED for a, b in zip(total, state, strict=True)))
+        halves.append(total)
+        if len(halves) < 4 or len(halves) % 2:
+            continue
+        mean = State(*(0.5 * (a + b) for a, b in zip(*halves[-2:], strict=True)))
+        moved = halves[-1].features[-1] - halves[-2].features[-1]
+        error = moved.std(axis=0, ddof=1) / np.sqrt(len(moved))
+        drift = float(np.linalg.norm(moved.mean(axis=0)) / np.linalg.norm(mean.features[-1].mean(axis=0)))
+        squares = np.mean((moved.mean(axis=0) / np.maximum(error, 1e-300)) ** 2)
+        settled = bool(drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and squares <= _DRIFT))
+    return mean, drift, settled
+
+
+def _kept(density: NeuronDensity, cloud: Any) -> NeuronSample:
+    """Points under the final density: of chains after several moves, of a rule all points."""
+    if isinstance(cloud, QuasiMonteCarlo):
+        weights = cloud.update(density)
+        return NeuronSample(density, cloud.u, weights)
+    states = []
+    for _ in range(max(1, _KEPT // cloud.u[..., 0].size)):
+        cloud.update(density)
+        states.append(cloud.u)
+    u = np.concatenate(states, axis=1)
+    return NeuronSample(density, u, np.full(u.shape[:2], 1.0 / u.shape[1]))
+
+
+def _rate(posterior: Posterior, samples: Sequence[NeuronSample]) -> float:
+    """The contraction rate of a recurrent layer, (16.8): bulk and isolated eigenvalues of the Jacobian."""
+    rates = [0.0]
+    for index, (layer, (density, points, all_weights)) in enumerate(
+        zip(posterior.layers, samples, strict=True)
+    ):
+        if layer.is_recurrent(index):
+            u, weights = points[:, :_RATE_POINTS], all_weights[:, :_RATE_POINTS]
+            h = density.preactivations(u)
+            features, slopes = layer.phi(h), layer.phi.derivative(h)
+            weighted = slopes * (weights / weights.sum(axis=-1, keepdims=True))[..., None]
+            squares = np.einsum("rpi,rpi->ri", weighted, slopes).mean(axis=0)
+            rates.append(float(np.sqrt(layer.weight * squares.max())))
+            inverse = np.linalg.solve(density.root.swapaxes(-1, -2), u.swapaxes(-1, -2))
+            for i in range(u.shape[-1]):
+                isolated = layer.weight * ((inverse * weighted[:, None, :, i]) @ features).mean(axis=0)
+                rates.append(float(np.abs(np.linalg.eigvals(isolated)).max()))
+    return max(rates)

@@ -1,0 +1,199 @@
+"""The kernel after learning against limits, closed equations, quadrature and networks that learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import root
+
+import notsodeep as nsd
+from notsodeep.errors import ConvergenceError, InputError
+from notsodeep_lab.papers.weight_posterior import WeightPosterior
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((4, 3)) / np.sqrt(3)
+NEW = RNG.standard_normal((3, 3)) / np.sqrt(3)
+Y = np.array([1.0, -1.0, 1.0, -1.0])
+DEQ = nsd.DEQ("tanh", 0.4)
+FAST = {"starts": ("lazy",), "chains": 512}
+
+
+@pytest.fixture(scope="module")
+def rich():
+    """Four samples at γ = 1, β = 4, where features change a lot."""
+    return nsd.adaptive_kernel(DEQ, X, Y, 1.0, 4.0, **FAST)
+
+
+def test_lazy_limit_is_ridge_regression_with_the_conjugate_kernel():
+    after = nsd.adaptive_kernel(DEQ, X, Y, 1e-3, 4e-6, starts=("lazy",))
+    lazy = nsd.conjugate_kernel(DEQ, X)
+    assert after.converged
+    assert np.max(np.abs(after.kernel - lazy)) < 5e-4
+    weights = np.linalg.solve(lazy + 0.25 * np.eye(4), Y)
+    np.testing.assert_allclose(after.outputs, lazy @ weights, atol=1e-3)
+    np.testing.assert_allclose(after.predict(NEW), nsd.conjugate_kernel(DEQ, NEW, X) @ weights, atol=2e-3)
+
+
+def test_linear_activation_solves_closed_equations():
+    rows = np.linalg.qr(RNG.standard_normal((5, 4)))[0].T + 0.1 * RNG.standard_normal((4, 5))
+    model, gamma, beta, gram = nsd.DEQ("identity", 0.4), 0.3, 1.0, rows @ rows.T
+
+    def mismatch(entries):
+        features = entries.reshape(4, 4)
+        inverse = np.linalg.inv(0.4 * features + 0.6 * gram)
+        conjugate = 0.4 * (inverse - inverse @ features @ inverse)
+        residuals = np.linalg.solve(features / gamma**2 + np.eye(4) / beta, Y)
+        precision = inverse + conjugate - np.outer(residuals, residuals) / gamma**2
+        return (features @ precision - np.eye(4)).ravel()
+
+    closed = root(mismatch, nsd.conjugate_kernel(model, rows).ravel(), tol=1e-12)
+    assert closed.success
+    after = nsd.adaptive_kernel(model, rows, Y, gamma, beta, starts=("lazy",))
+    assert after.change > 0.2
+    np.testing.assert_allclose(after.kernel, closed.x.reshape(4, 4), atol=2e-3)
+
+
+def quadrature_solution(sigma_a2, rows, y, gamma, beta):
+    """(16.4) for two samples by a tensor grid, with the inverse form of Φ̂ and a general-purpose root finder."""
+    grid = np.linspace(-7.0, 7.0, 161)
+    h = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1).reshape(-1, 2)
+    phi, gram = np.tanh(h), rows @ rows.T
+
+    def symmetric(entries):
+        return np.array([[entries[0], entries[1]], [entries[1], entries[2]]])
+
+    def mismatch(unknowns, gamma, beta):
+        features, conjugate, residuals = symmetric(unknowns[:3]), symmetric(unknowns[3:6]), unknowns[6:]
+        covariance = sigma_a2 * features + (1.0 - sigma_a2) * gram
+        inverse = np.linalg.inv(covariance)
+        logs = -0.5 * np.sum(h * (h @ inverse), axis=1) - 0.5 * np.sum(phi * (phi @ conjugate), axis=1)
+        logs += 0.5 * (phi @ residuals / gamma) ** 2
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        new = (phi * weights[:, None]).T @ phi
+        second = (h * weights[:, None]).T @ h
+        new_conjugate = sigma_a2 * inverse @ (covariance - second) @ inverse
+        pairs = ((new, features), (new_conjugate, conjugate))
+        entries = [a[i] - b[i] for a, b in pairs for i in ((0, 0), (0, 1), (1, 1))]
+        return np.array([*entries, *(y - new @ residuals / gamma**2 - residuals / beta)])
+
+    lazy = nsd.conjugate_kernel(nsd.DEQ("tanh", sigma_a2), rows)
+    unknowns = np.array([lazy[0, 0], lazy[0, 1], lazy[1, 1], 0.0, 0.0, 0.0, 0.0, 0.0])
+    for factor in np.linspace(0.1, 1.0, 19):
+        found = root(mismatch, unknowns, args=(gamma * factor, beta * factor**2), tol=1e-10)
+        unknowns = found.x
+    assert found.success
+    return symmetric(unknowns[:3])
+
+
+@pytest.mark.parametrize("sigma_a2", [0.0, 0.4])
+def test_two_samples_by_quadrature(sigma_a2):
+    expected = quadrature_solution(sigma_a2, X[:2], Y[:2], 0.7, 3.0)
+    after = nsd.adaptive_kernel(nsd.DEQ("tanh", sigma_a2), X[:2], Y[:2], 0.7, 3.0, starts=("lazy",))
+    assert after.change > 0.2
+    np.testing.assert_allclose(after.kernel, expected, atol=1e-3)
+
+
+def test_one_hidden_layer_is_a_deq_without_recurrence():
+    layer = nsd.adaptive_kernel(nsd.Explicit(["tanh"]), X, Y, 0.5, 1.0, **FAST)
+    deq = nsd.adaptive_kernel(nsd.DEQ("tanh", 0.0), X, Y, 0.5, 1.0, **FAST)
+    np.testing.assert_allclose(layer.kernel, deq.kernel, rtol=1e-12)
+    assert layer.rate == deq.rate == 0.0
+
+
+def test_two_layers_after_learning_differ_from_one():
+    layers = nsd.adaptive_kernel(nsd.Explicit(["tanh", "erf"]), X, Y, 0.3, 0.36, **FAST)
+    assert layers.converged
+    assert layers.alignment > layers.lazy_alignment + 0.02
+    np.testing.assert_allclose(layers.predict(X), layers.outputs, atol=1e-3)
+
+
+def test_sampling_agrees_with_quasi_monte_carlo(rich):
+    sampled = nsd.adaptive_kernel(DEQ, X, Y, 1.0, 4.0, method="sampling", starts=("lazy",), chains=256)
+    assert sampled.converged
+    assert sampled.solutions[0].diagnostics.r_hat < 1.05
+    error = np.hypot(sampled.standard_error, rich.standard_error)
+    assert error.max() < 0.01
+    assert np.max(np.abs(sampled.kernel - rich.kernel) / error) < 6.0
+    predicted, noise = sampled.predict(NEW, return_error=True)
+    np.testing.assert_allclose(predicted, rich.predict(NEW), atol=6.0 * noise.max())
+
+
+def test_networks_that_learn_have_this_kernel(rich):
+    weights = WeightPosterior(DEQ, X, Y, 60, 1.0, 4.0)
+    networks = weights.sample(NEW, moves=150, warmup=80, chains=4, seed=0)
+    measured = networks.kernel.mean(axis=0)
+    size = np.linalg.norm(measured[:4, :4])
+    assert np.linalg.norm(rich.kernel - measured[:4, :4]) < 0.03 * size
+    assert np.linalg.norm(rich.lazy_kernel - measured[:4, :4]) > 0.5 * size
+    np.testing.assert_allclose(rich.outputs, networks.outputs.mean(axis=0)[:4], atol=0.03)
+    np.testing.assert_allclose(rich.predict(NEW), networks.outputs.mean(axis=0)[4:], atol=0.03)
+
+
+def test_gradient_over_all_weights():
+    weights = WeightPosterior(DEQ, X, Y, 8, 1.0, 4.0)
+    u, direction = (np.random.default_rng(seed).standard_normal((2, weights.dimension)) for seed in (1, 2))
+    _, gradient = weights.log_likelihood(u)
+    up, down = (weights.log_likelihood(u + step * direction)[0] for step in (1e-4, -1e-4))
+    np.testing.assert_allclose((up - down) / 2e-4, np.sum(gradient * direction, axis=1), rtol=1e-4)
+
+
+def test_outputs_may_be_rotated():
+    two = np.stack([Y, RNG.standard_normal(4)], axis=1)
+    angle = np.array([[0.6, -0.8], [0.8, 0.6]])
+    after, turned = (nsd.adaptive_kernel(DEQ, X, one, 0.3, 0.36, **FAST) for one in (two, two @ angle))
+    np.testing.assert_allclose(after.kernel, turned.kernel, atol=1e-5)
+    np.testing.assert_allclose(after.outputs @ angle, turned.outputs, atol=1e-4)
+    assert after.predict(NEW).shape == (3, 2)
+
+
+def test_unbounded_activation_at_large_richness_is_refused_with_a_remedy():
+    with pytest.raises(ConvergenceError, match="smaller richness"):
+        nsd.adaptive_kernel(nsd.DEQ("relu", 0.4), X, Y, 3.0, 40.0, **FAST)
+
+
+def test_relu_at_small_richness_by_both_methods():
+    relu = nsd.DEQ("relu", 0.4)
+    rule = nsd.adaptive_kernel(relu, X, Y, 0.2, 0.16, **FAST)
+    sampled = nsd.adaptive_kernel(relu, X, Y, 0.2, 0.16, method="sampling", starts=("lazy",), chains=128)
+    error = np.hypot(rule.standard_error, sampled.standard_error)
+    assert np.max(np.abs(rule.kernel - sampled.kernel) / error) < 6.0
+
+
+def test_starts_that_agree_are_one_solution(rich):
+    both = nsd.adaptive_kernel(DEQ, X, Y, 1.0, 4.0, chains=256)
+    assert len(both.solutions) == 1
+    np.testing.assert_allclose(both.kernel, rich.kernel, atol=5e-3)
+
+
+def test_plot_and_repr(rich):
+    axes = rich.plot()
+    assert len(axes.containers) == 2
+    assert "alignment=0.97" in repr(rich)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.full((4, 3), np.nan)}, "NaN"),
+        ({"y": ["a", "b", "a", "b"]}, "real numbers"),
+        ({"y": Y[:3]}, "4 rows"),
+        ({"X": np.ones((201, 3)), "y": np.ones(201)}, "at most 200"),
+        ({"model": nsd.ConvDEQ("relu", 0.3)}, "not for ConvDEQ"),
+        ({"richness": 0.0}, "richness"),
+        ({"precision": -1.0}, "precision"),
+        ({"method": "exact"}, "method"),
+        ({"X": np.eye(9), "y": np.ones(9), "method": "quasi-monte-carlo"}, "up to 8"),
+        ({"starts": ()}, "starts"),
+        ({"starts": ("poor",)}, "starts"),
+    ],
+)
+def test_bad_input(change, message):
+    arguments = {"model": DEQ, "X": X, "y": Y} | change
+    with pytest.raises(InputError, match=message):
+        nsd.adaptive_kernel(**arguments)
+
+
+def test_new_samples_need_the_same_columns(rich):
+    with pytest.raises(InputError, match="3 features"):
+        rich.predict(np.ones((2, 5)))
