@@ -269,6 +269,48 @@ def test_a_loop_that_runs_from_zero_records_each_step():
     assert {step for _, step in terms.combinations} == {0, 1, 2}
 
 
+def test_cells_go_wherever_models_go(tmp_path):
+    mixture = nsd.GaussianMixture.paper(20)
+    (X, y), (new, labels) = mixture.sample(60, seed=0), mixture.sample(30, seed=1)
+    model = nsd.Equilibrium(residual())
+    K = nsd.conjugate_kernel(model, X)
+    stored = nsd.conjugate_kernel(model, X, out=tmp_path / "kernel.zarr", block=25)
+    np.testing.assert_allclose(stored[:], K, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(nsd.KernelOperator.of(model, X) @ y, K @ y, rtol=1e-9)
+    assert nsd.DEQKernelClassifier(model=model).fit(X, y).score(new, labels) > 0.9
+    assert nsd.learning_curve(model, (X, y), n=[20, 40], ridge=0.1).accuracy[-1] > 0.9
+    assert nsd.depth_curve(model, (X, y), steps=[1, 2, 4]).steps_needed == 1
+    forecast = nsd.forecast(model, X)
+    assert forecast.settles.all()
+    assert (forecast.steps(1e-6) > forecast.steps(1e-3)).all()
+
+
+@pytest.mark.parametrize("name", ["gated", "residual, rows of one norm"])
+def test_the_twin_of_a_cell_is_closer_than_a_plain_layer(name):
+    X = nsd.GaussianMixture.paper(30).sample(80, seed=2)[0]
+    if name != "gated":
+        X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    model = nsd.Equilibrium(gated() if name == "gated" else residual())
+    exact = nsd.conjugate_kernel(model, X[1::2])
+
+    def distance(network) -> float:
+        K = nsd.conjugate_kernel(network, X[1::2])
+        return float(np.linalg.norm(K * (K * exact).sum() / (K**2).sum() - exact))
+
+    twin = nsd.design(model, X=X[::2], family="injected").network
+    assert distance(twin) < 0.25 * distance(nsd.Explicit(["tanh"]))
+
+
+def test_loop_curves_of_cells_are_those_of_named_models():
+    mixture, model = nsd.GaussianMixture.paper(20), nsd.DEQ("tanh", 0.9, 0.5)
+    train, test = mixture.sample(50, seed=0), mixture.sample(20, seed=1)
+    options = {"test": test, "train_steps": 3, "steps": [1, 3, 8], "ridge": 0.1}
+    expected = nsd.loop_curve(model, train, **options).mse
+    np.testing.assert_allclose(nsd.loop_curve(general(model), train, **options).mse, expected, rtol=1e-9)
+    shorthand = nsd.Equilibrium(expression_of(model))
+    np.testing.assert_array_equal(nsd.loop_curve(shorthand, train, **options).mse, expected)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 Z, X_IN = cells.state(), cells.input()

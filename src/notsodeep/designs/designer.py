@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,7 @@ from notsodeep.equivalents.error import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, NeuralODE, as_tau
+from notsodeep.models.cell_models import CellModel
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, one_of, root_mean_square
 
@@ -60,7 +61,7 @@ _ROWS, _IMAGES = 150, 20
 
 
 def design(
-    model: DEQ | Explicit | ConvDEQ | NeuralODE,
+    model: DEQ | Explicit | ConvDEQ | NeuralODE | CellModel,
     tau0: float | ArrayLike | None = None,
     kernel: str = "ck",
     family: str | NetworkFamily = "auto",
@@ -74,7 +75,8 @@ def design(
 
     Args:
         model: a `DEQ` (it is centred first, except for family="injected"), an `Explicit` to be replaced by another, or
-            a `ConvDEQ`, whose design is a `ConvExplicit`; or a `NeuralODE`, which has two to four injected layers.
+            a `ConvDEQ`, whose design is a `ConvExplicit`; or a `NeuralODE` or a cell of rows
+            (`Equilibrium`, `Loop`), which have two to four injected layers.
         tau0: the norm of a typical input, τ0 of (4.2), of images |x(s)| at a typical position; or samples, whose
             root mean square norm is taken; that of X if not given.
         kernel: "ck", "ntk" (the true one), "ntk_paper", or "both": an injected network has both.
@@ -103,7 +105,9 @@ def design(
         ConvergenceError: where the model has no kernel.
     """
     one_of(kernel, KERNELS, "kernel")
-    if isinstance(model, NeuralODE):
+    if isinstance(model, CellModel) and model.shorthand is not None:
+        model = cast(Any, model.shorthand)
+    if isinstance(model, NeuralODE | CellModel):
         some = None if X is None else _spread_samples(model.check_samples(X), samples or _ROWS)
         norm = _norm(model, X if tau0 is None else tau0)
         return flow_design(model, norm, kernel, family, layers, some)

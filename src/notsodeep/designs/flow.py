@@ -1,4 +1,4 @@
-"""Twins of neural ODEs: a few layers with the ODE's own activation and a linear last layer, all of which see the input.
+"""Twins of neural ODEs and cells: a few layers with their activation and a linear last one; all see the input.
 
 The state of a neural ODE is a linear function of its input and of its past features. So is the last layer of its twin,
 x^(L) = √w_L W_L x^(L-1) + √c_L B_L x; the layers before it have the activation of the ODE. The variances are fitted to
@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from notsodeep.cells.expressions import Dense, Input
 from notsodeep.designs.injected import InjectedFit, KernelTarget, reference_target, samples_target
 from notsodeep.designs.pair_kernels import PairKernels, numbers_of
 from notsodeep.designs.result import Design
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import activation
+from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.models import Explicit, NeuralODE
+from notsodeep.models.cell_models import CellModel
 from notsodeep.models.time_nodes import time_nodes
 from notsodeep.models.time_programs import base_field
 from notsodeep.validation import Array, as_count
@@ -42,31 +44,42 @@ class FlowKernels(PairKernels):
 class FlowFit(InjectedFit):
     """Least squares for the variances of a twin."""
 
-    def __init__(self, model: NeuralODE, target: KernelTarget) -> None:
+    def __init__(self, model: NeuralODE | CellModel, target: KernelTarget) -> None:
         self.target = target
-        self.kernels = FlowKernels(model.activation, target.pairs, None)
+        self.kernels = FlowKernels(_activation(model), target.pairs, None)
+
+
+def _activation(model: NeuralODE | CellModel) -> Activation:
+    """The activation of the twin's layers: that of the ODE, or the last one of a cell."""
+    return model.activation if isinstance(model, NeuralODE) else model.activations[-1]
 
 
 def flow_design(
-    model: NeuralODE,
+    model: NeuralODE | CellModel,
     tau0: float,
     kernel: str,
     family: Any,
     layers: int | None,
     samples: Array | None,
 ) -> Design:
-    """Design the twin of a neural ODE, fitted to samples or, without them, to norms and angles around tau0."""
+    """Design the twin of a neural ODE or of a cell of rows, fitted to samples; without them, to norms around tau0.
+
+    Layers without norms cannot give samples of different norms features of one norm: the twin of a normalised cell is
+    not closer than a plain layer unless the samples have one norm.
+    """
     if family not in ("auto", "injected"):
         raise InputError(
-            f"family={family!r} is for DEQs. A neural ODE has family='injected', which 'auto' takes."
+            f"family={family!r} is for DEQs. This model has family='injected', which 'auto' takes."
         )
     if kernel == "ntk_paper":
         raise InputError(
-            "The papers' tangent kernel is not defined for a neural ODE: use kernel='ntk' or 'both'."
+            "The papers' tangent kernel is not defined for this model: use kernel='ntk' or 'both'."
         )
+    if isinstance(model, CellModel) and (model.cell.samples != "rows" or not model.activations):
+        raise InputError("Twins are designed for cells of rows that have an activation.")
     depth = USUAL if layers is None else as_count(layers, "layers", least=2)
     if depth > MOST:
-        raise InputError(f"A twin of a neural ODE has 2 to {MOST} layers, not {depth}.")
+        raise InputError(f"Such a twin has 2 to {MOST} layers, not {depth}.")
     around = FlowFit(model, reference_target(model, tau0, kernel))
     logs = around.closest(_start(model, depth))
     if samples is None:
@@ -76,8 +89,16 @@ def flow_design(
     return replace(made, fitted_to=len(samples))
 
 
-def _start(model: NeuralODE, depth: int) -> Array:
+def _start(model: NeuralODE | CellModel, depth: int) -> Array:
     """Layers as the state at evenly spaced times would have it, each reading the one before all the time."""
+    if isinstance(model, CellModel):
+        read = [
+            node.variance
+            for node in model.cell.nodes
+            if isinstance(node, Dense) and isinstance(node.node, Input)
+        ]
+        first = max(sum(read), SMALLEST)
+        return np.log([1.0, first, *[1.0] * (depth - 1), *[first] * (depth - 1)])
     nodes = time_nodes(NODES, model.duration, model.decay)
     base, reach = base_field(model, nodes).diagonal(), np.append(nodes.integral.sum(axis=1), nodes.end.sum())
     places = [round((layer + 1) / depth * NODES) for layer in range(depth)]
@@ -86,9 +107,11 @@ def _start(model: NeuralODE, depth: int) -> Array:
     return np.log([1.0, inputs[0], *weights[1:], *inputs[1:]])
 
 
-def _as_design(model: NeuralODE, tau0: float, kernel: str, logs: Array, around: FlowFit) -> Design:
+def _as_design(
+    model: NeuralODE | CellModel, tau0: float, kernel: str, logs: Array, around: FlowFit
+) -> Design:
     (output, weights, inject), distance = numbers_of(logs), around.distance(logs, rescale=False)
-    layers = [*[model.activation] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
+    layers = [*[_activation(model)] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
     network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
     name = "ck" if kernel == "both" else kernel
     target, reached = _scalars(model, tau0, name), _scalars(network, tau0, name)

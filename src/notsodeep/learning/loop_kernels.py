@@ -23,7 +23,9 @@ from notsodeep.forecasts.covariance_fields import GraphFields
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, ConvDEQ, GraphDEQ, Program, Samples
+from notsodeep.models import DEQ, ConvDEQ, Equilibrium, GraphDEQ, Loop, Program, Samples
+from notsodeep.models.cell_models import CellModel
+from notsodeep.models.cell_programs import CellProgram
 from notsodeep.models.image_programs import ImageFeedforward, SampleSet
 from notsodeep.models.mixing import Convolution
 from notsodeep.models.programs import Feedforward, LayerInput, PairLayer, RowProgram
@@ -46,7 +48,7 @@ def step_kernel(model: Any, X: Any, Y: Any, left_steps: int, right_steps: int) -
         right_steps: steps for the columns.
     """
     raise InputError(
-        f"loop_curve takes a DEQ, ConvDEQ or GraphDEQ, or a model that is registered with "
+        f"loop_curve takes a DEQ, ConvDEQ, GraphDEQ, Equilibrium or Loop, or a model that is registered with "
         f"notsodeep.learning.step_kernel; got {type(model).__name__}."
     )
 
@@ -98,8 +100,11 @@ class TwoSteps:
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The recursion along the diagonal."""
+        ends = self.left_steps, self.right_steps
+        if isinstance(self.model, CellModel):
+            return CellProgram(self.model.cell, max(ends), left, right or left, kernels, ends)
         program = ImageLoop if isinstance(self.model, ConvDEQ) else RowLoop
-        return program(self.model, (self.left_steps, self.right_steps), left, right or left)
+        return program(self.model, ends, left, right or left)
 
 
 class RowLoop(Feedforward):
@@ -144,6 +149,15 @@ class ImageLoop(ImageFeedforward):
 @step_kernel.register(ConvDEQ)
 def _samples(model: DEQ | ConvDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
     return exact_kernel(TwoSteps(model, left_steps, right_steps), X, Y)
+
+
+@step_kernel.register
+def _cells(model: CellModel, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    """A cell by its rules between two steps; one that is a named model as such."""
+    if model.shorthand is None:
+        return exact_kernel(TwoSteps(Loop(model.step, 1), left_steps, right_steps), X, Y)
+    named = Equilibrium(model.step).shorthand
+    return step_kernel(named, X, Y, left_steps, right_steps)
 
 
 @step_kernel.register

@@ -58,10 +58,17 @@ class CellProgram:
         left: samples of the rows.
         right: samples of the columns; None for the same.
         kernels: the kernels to compute.
+        ends: of a loop, the steps after which rows and columns are read; both after the last if not given.
     """
 
     def __init__(
-        self, cell: Cell, steps: int | None, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]
+        self,
+        cell: Cell,
+        steps: int | None,
+        left: Samples,
+        right: Samples | None,
+        kernels: tuple[Kernel, ...],
+        ends: tuple[int, int] | None = None,
     ) -> None:
         self.cell, self.steps, self.kernels = cell, steps, kernels
         self.tangent = any(kernel.is_tangent for kernel in kernels)
@@ -75,7 +82,8 @@ class CellProgram:
             self.solved.append(self._terms(values))
         if self.symmetric:
             self.solved.append(self.solved[0])
-        self.last: Vector = cell.last, 0 if steps is None else steps - 1
+        last = 1 if steps is None else steps
+        self.ends: tuple[Vector, ...] = tuple((cell.last, end - 1) for end in ends or (last, last))
         self._prepare_duals()
         self.checks = list(self._checks.values())
         count = prod(self.positions)
@@ -160,7 +168,7 @@ class CellProgram:
             gram,
         )
         moments, tangents, info = self._solve(tile)
-        state = moments.expanded(self.last, self.last)
+        state = moments.expanded(*self.ends)
         value = state.value
         if tile.last_move is not None:
             for slope, move in zip(state.slopes, tile.last_move, strict=False):
@@ -168,7 +176,7 @@ class CellProgram:
         kernels = {Kernel.CK: self._read(value, diagonal)}
         if self.tangent:
             moments.tangents = dict(tangents)
-            learnt = moments.expanded_tangent(self.last, self.last)
+            learnt = moments.expanded_tangent(*self.ends)
             kernels[Kernel.NTK] = kernels[Kernel.CK] + self._read(learnt, diagonal)
         return EntrywiseTile(kernels, info)
 
@@ -224,7 +232,7 @@ class CellProgram:
         """The moments at the solution, tangent moments of the cut nodes, and the evidence."""
         if not self.cuts:
             moments = self._moments(tile, {}, note=True)
-            moments.expanded(self.last, self.last)
+            moments.expanded(*self.ends)
             return moments, {}, self._info(tile, 0, 0.0, 0.0)
         if self.layout.kind == "rows":
             return self._newton(tile)
@@ -334,7 +342,7 @@ class CellProgram:
         if self.tangent:
             tangents = self._iterated_tangents(moments)
         else:
-            moments.expanded(self.last, self.last)
+            moments.expanded(*self.ends)
         return moments, tangents, self._info(tile, step, largest, min(rate, 1.0))
 
     def _iterated_tangents(self, moments: Moments) -> dict[int, Array]:
