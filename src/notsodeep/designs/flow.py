@@ -44,14 +44,9 @@ class FlowKernels(PairKernels):
 class FlowFit(InjectedFit):
     """Least squares for the variances of a twin."""
 
-    def __init__(self, model: NeuralODE | CellModel, target: KernelTarget) -> None:
+    def __init__(self, phi: Activation, target: KernelTarget) -> None:
         self.target = target
-        self.kernels = FlowKernels(_activation(model), target.pairs, None)
-
-
-def _activation(model: NeuralODE | CellModel) -> Activation:
-    """The activation of the twin's layers: that of the ODE, or the last one of a cell."""
-    return model.activation if isinstance(model, NeuralODE) else model.activations[-1]
+        self.kernels = FlowKernels(phi, target.pairs, None)
 
 
 def flow_design(
@@ -80,13 +75,18 @@ def flow_design(
     depth = USUAL if layers is None else as_count(layers, "layers", least=2)
     if depth > MOST:
         raise InputError(f"Such a twin has 2 to {MOST} layers, not {depth}.")
-    around = FlowFit(model, reference_target(model, tau0, kernel))
-    logs = around.closest(_start(model, depth))
-    if samples is None:
-        return _as_design(model, tau0, kernel, logs, around)
-    fit = FlowFit(model, samples_target(model, samples, kernel))
-    made = _as_design(model, tau0, kernel, fit.closest(logs), around)
-    return replace(made, fitted_to=len(samples))
+    known = reference_target(model, tau0, kernel)
+    target = known if samples is None else samples_target(model, samples, kernel)
+    fits = []
+    # A cell may have several activations: the one whose layers come closest is taken.
+    for phi in (model.activation,) if isinstance(model, NeuralODE) else model.activations:
+        around, fit = FlowFit(phi, known), FlowFit(phi, target)
+        logs = around.closest(_start(model, depth))
+        logs = logs if samples is None else fit.closest(logs)
+        fits.append((fit.distance(logs), around.distance(logs, rescale=False), logs, phi))
+    _, distance, logs, phi = min(fits, key=lambda one: one[0])
+    made = _as_design(model, tau0, kernel, logs, phi, distance)
+    return made if samples is None else replace(made, fitted_to=len(samples))
 
 
 def _start(model: NeuralODE | CellModel, depth: int) -> Array:
@@ -108,10 +108,10 @@ def _start(model: NeuralODE | CellModel, depth: int) -> Array:
 
 
 def _as_design(
-    model: NeuralODE | CellModel, tau0: float, kernel: str, logs: Array, around: FlowFit
+    model: NeuralODE | CellModel, tau0: float, kernel: str, logs: Array, phi: Activation, distance: float
 ) -> Design:
-    (output, weights, inject), distance = numbers_of(logs), around.distance(logs, rescale=False)
-    layers = [*[_activation(model)] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
+    output, weights, inject = numbers_of(logs)
+    layers = [*[phi] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
     network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
     name = "ck" if kernel == "both" else kernel
     target, reached = _scalars(model, tau0, name), _scalars(network, tau0, name)
