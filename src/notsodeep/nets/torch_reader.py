@@ -15,7 +15,7 @@ from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
 from notsodeep.models.cell_models import Equilibrium
 from notsodeep.nets.torch_operations import ABSTRACT, REASONS, Operations
-from notsodeep.nets.torch_values import Vector
+from notsodeep.nets.torch_values import InputVector, Vector
 from notsodeep.validation import one_of
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in [^\n]+)?\n\s*(?P<code>[^\n]*)')
@@ -30,8 +30,8 @@ def from_torch(
     state or features, the variance for those that read the input. An input that is added to the state without weights
     is read as if Gaussian weights of variance 1/size had been applied to it, which keeps its inner products; the
     tangent kernel then includes these weights. Understood are Linear, Conv1d, Conv2d, LayerNorm, RMSNorm (also written
-    out), activations, sums, products, multiples, chunk and split of a Linear's output, and concatenation before a
-    Linear.
+    as a vector divided by its root mean square), activations, sums, products, multiples, chunk and split of a Linear's
+    output, and concatenation before a Linear.
 
     Args:
         module: with `forward(z, x)`, which returns the next state; it is copied and put in evaluation mode.
@@ -124,10 +124,10 @@ class _Reader:
         values: dict[fx.Node, Any] = {}
         for node in self.graph.graph.nodes:
             if node.op == "output":
-                step: ex.Node = self._checked(
-                    node, lambda node=node: self.operations.node(values[node.args[0]])
+                step: Vector = self._checked(
+                    node, lambda node=node: self.operations.plain(values[node.args[0]])
                 )
-                return step
+                return step.node
             values[node] = self._checked(node, lambda node=node: self._value(node, values))
         raise InputError("from_torch: the module has no output.")
 
@@ -145,7 +145,7 @@ class _Reader:
     def _value(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         if node.op == "placeholder":
             size = node.meta["tensor_meta"].shape[self.axis]
-            return self.operations.state(size) if node.target == "z" else self.operations.input(size)
+            return Vector(ex.state(), size) if node.target == "z" else InputVector(ex.input(), size)
         if node.op == "get_attr":
             return _attribute(self.graph, str(node.target))
         args = fx.map_arg(node.args, values.__getitem__)
@@ -164,13 +164,10 @@ class _Reader:
 
     def line_in(self, message: str) -> str:
         """The line of the largest node that a message shows."""
-        shown = [(len(str(node)), line) for node, line in self.lines if _cut(str(node)) in message and line]
+        # Messages show the beginning of a node's text.
+        texts = [(str(node), line) for node, line in self.lines if line]
+        shown = [(len(text), line) for text, line in texts if text[:87] in message]
         return max(shown)[1] if shown else ""
-
-
-def _cut(text: str) -> str:
-    """The beginning of a node's text, as messages show it."""
-    return text[:87]
 
 
 def _shape(node: fx.Node) -> tuple[int, ...] | None:
