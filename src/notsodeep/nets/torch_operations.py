@@ -41,6 +41,7 @@ _NOTHING = (
     "dropout2d", "alpha_dropout", "feature_dropout", "identity",
 )  # fmt: skip
 _PASSED = (nn.Identity, nn.modules.dropout._DropoutNd)
+_POWERS = {"square": 2, "sqrt": 0.5, "rsqrt": -0.5}
 # Constants that keep norms from dividing by zero are at most this large.
 _SMALL = 1e-2
 REASONS = {
@@ -112,23 +113,23 @@ class Operations:
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
-    def module(self, module: nn.Module, args: Any, kwargs: Any, shapes: Shapes) -> Any:
+    def module(self, module: nn.Module, value: Any, shapes: Shapes) -> Any:
         """A call of a module of torch.nn."""
         self._shapes = shapes
         if isinstance(module, _PASSED):
-            return args[0]
+            return value
         if isinstance(module, nn.Linear):
-            return self._product(args[0], (id(module),), module.weight, module.bias)
+            return self._product(value, (id(module),), module.weight, module.bias)
         if isinstance(module, nn.Conv1d | nn.Conv2d):
-            return self._filters(args[0], module)
+            return self._filters(value, module)
         if isinstance(module, nn.LayerNorm):
-            return self.layer_norm(args[0], module.normalized_shape, module.weight, module.bias)
+            return self.layer_norm(value, module.normalized_shape, module.weight, module.bias)
         if isinstance(module, nn.RMSNorm):
-            return self.rms_norm(args[0], module.normalized_shape, module.weight)
+            return self.rms_norm(value, module.normalized_shape, module.weight)
         name = type(module).__name__.lower()
         if name in REASONS or next(module.parameters(), None) is not None:
             raise InputError(REASONS.get(name, "it is not an operation of a cell."))
-        return self.activated(args[0], activation_of_module(module))
+        return self.activated(value, activation_of_module(module))
 
     def function(self, target: Any, args: Any, kwargs: Any, shapes: Shapes) -> Any:
         """A call of a function, an operator or a method."""
@@ -138,11 +139,17 @@ class Operations:
         name = _SAME.get(given, given)
         if not any(isinstance(value, ABSTRACT) for value in _flat((args, tuple(kwargs.values())))):
             return _evaluated(target, args, kwargs)
+        shape = torch.Size(next(iter(shapes), None) or ())
         if name == "getattr":
-            return self._attribute(args[0], args[1])
+            cpu = torch.device("cpu")
+            known = {"shape": shape, "ndim": len(shape), "dtype": torch.float64, "device": cpu}
+            if args[1] not in known:
+                raise InputError(f"the attribute {args[1]} is not an operation of a cell.")
+            return known[args[1]]
         if name in ("size", "dim"):
-            shape = torch.Size(self._shapes[0] or ())
             return len(shape) if name == "dim" else shape if len(args) == 1 else shape[args[1]]
+        if name in _POWERS:
+            return self.pow(args[0], _POWERS[name])
         if name in _NOTHING:
             if "dropout" in name and kwargs.get("training", args[2] if len(args) > 2 else True):
                 raise InputError("it is active in evaluation mode: pass training=self.training.")
@@ -157,15 +164,6 @@ class Operations:
             return handler(*args, **kwargs)
         except TypeError as error:
             raise InputError(f"its arguments are not understood ({error}).") from None
-
-    def _attribute(self, value: Any, name: str) -> Any:
-        if name == "shape":
-            return torch.Size(self._shapes[0] or ())
-        if name in ("dtype", "device", "ndim"):
-            return {"dtype": torch.float64, "device": torch.device("cpu")}.get(
-                name, len(self._shapes[0] or ())
-            )
-        raise InputError(f"the attribute {name} is not an operation of a cell.")
 
     # --- sums and products ----------------------------------------------------------------------------------------
 
@@ -277,18 +275,6 @@ class Operations:
             return Square(value)
         raise InputError("powers can be read in norms alone; give an activation instead.")
 
-    def square(self, value: Any) -> Any:
-        """The squares, of a norm that is written out."""
-        return self.pow(value, 2)
-
-    def sqrt(self, value: Any) -> Any:
-        """The root mean square."""
-        return self.pow(value, 0.5)
-
-    def rsqrt(self, value: Any) -> Any:
-        """The reciprocal of the root mean square."""
-        return self.pow(value, -0.5)
-
     def mean(self, value: Any, dim: Any = None, keepdim: bool = False) -> MeanSquare:
         """The mean square over features."""
         if not isinstance(value, Square):
@@ -383,8 +369,8 @@ class Operations:
 
 
 _HANDLED = (
-    "add", "sub", "neg", "mul", "div", "layer_norm", "rms_norm", "pow", "square", "sqrt", "rsqrt", "mean", "linear",
-    "matmul", "cat", "chunk", "split", "getitem",
+    "add", "sub", "neg", "mul", "div", "layer_norm", "rms_norm", "pow", "mean", "linear", "matmul",
+    "cat", "chunk", "split", "getitem",
 )  # fmt: skip
 
 

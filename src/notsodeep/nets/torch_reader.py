@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -66,12 +67,6 @@ class _Cell(nn.Module):
         return self.cell(z, x)
 
 
-class _Tracer(fx.Tracer):
-    """Records the lines of operations; custom modules are read through, those of torch.nn are operations."""
-
-    record_stack_traces = True
-
-
 def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]:
     """The graph of the module, each node with the shape of its value."""
     if not isinstance(module, nn.Module) or not isinstance(z, Tensor) or not isinstance(x, Tensor):
@@ -89,7 +84,10 @@ def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]
             f"from_torch: forward(z, x) must return a state like z, {tuple(z.shape)}; it returned {got}."
         )
     try:
-        graph = fx.GraphModule(cell, _Tracer().trace(cell))
+        # Modules of torch.nn are operations, others are read through; the lines of operations are kept.
+        tracer = fx.Tracer()
+        tracer.record_stack_traces = True
+        graph = fx.GraphModule(cell, tracer.trace(cell))
         with torch.no_grad():
             ShapeProp(graph).propagate(z, x)
     except Exception as error:
@@ -147,13 +145,14 @@ class _Reader:
             size = node.meta["tensor_meta"].shape[self.axis]
             return Vector(ex.state(), size) if node.target == "z" else InputVector(ex.input(), size)
         if node.op == "get_attr":
-            return _attribute(self.graph, str(node.target))
+            value = attrgetter(str(node.target))(self.graph)
+            return value.detach() if isinstance(value, Tensor) else value
         args = fx.map_arg(node.args, values.__getitem__)
         kwargs = fx.map_arg(node.kwargs, values.__getitem__)
         vectors = [one for one in node.all_input_nodes if isinstance(values[one], ABSTRACT)]
         shapes = [_shape(one) for one in vectors]
         if node.op == "call_module":
-            return self.operations.module(self.graph.get_submodule(str(node.target)), args, kwargs, shapes)
+            return self.operations.module(self.graph.get_submodule(str(node.target)), args[0], shapes)
         return self.operations.function(node.target, args, kwargs, shapes)
 
     def _words(self, node: fx.Node) -> str:
@@ -173,13 +172,6 @@ class _Reader:
 def _shape(node: fx.Node) -> tuple[int, ...] | None:
     shape = getattr(node.meta.get("tensor_meta"), "shape", None)
     return tuple(shape) if isinstance(shape, torch.Size) else None
-
-
-def _attribute(module: nn.Module, path: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _place(node: fx.Node) -> str:
