@@ -116,12 +116,16 @@ class Fields:
 
     def own_expectation(self, field: Array) -> Array:
         """F of a step with itself, from moments of one variable."""
-        return moment_at(second_moment, self.phi, field)
+        return self._own(0, field)
 
     @cached_property
     def slopes(self) -> Array:
         """F' at the equilibrium."""
-        return moment_at(derivative_second_moment, self.phi, self.equilibrium)
+        return self._own(1, self.equilibrium)
+
+    def _own(self, order: int, field: Array) -> Array:
+        """F or F' of a step with itself."""
+        return moment_at((second_moment, derivative_second_moment)[order], self.phi, field)
 
     def small_products(self, moved: Array, change: Array, other: Array) -> Array:
         """E[(φ(h + t) − φ(h))(φ(h' + t') − φ(h'))] for small increments t, t' of pre-activations at the equilibrium.
@@ -250,20 +254,12 @@ class GraphFields(Fields):
         """F of all pairs of nodes at two steps."""
         return np.asarray(self._tiles(left, right, covariance)[0])
 
-    def own_expectation(self, field: Array) -> Array:
-        """F of all pairs of nodes at one step."""
+    def _own(self, order: int, field: Array) -> Array:
+        """F or F' of all pairs of nodes at one step."""
         q = self.variances(field)
-        value = self.expectations(q, q, field)
-        np.fill_diagonal(value[0], super().own_expectation(q))
-        return value
-
-    @cached_property
-    def slopes(self) -> Array:
-        """F' of all pairs of nodes at the equilibrium."""
-        q = self.variances(self.equilibrium)
-        slopes = self._tiles(q, q, self.equilibrium)[1]
-        np.fill_diagonal(slopes[0], moment_at(derivative_second_moment, self.phi, q))
-        return np.asarray(slopes)
+        values = np.asarray(self._tiles(q, q, field)[order])
+        np.fill_diagonal(values[0], super()._own(order, q))
+        return values
 
 
 def _slope_fourth_moment(phi: Activation, q: Array) -> Array:

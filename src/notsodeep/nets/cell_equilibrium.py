@@ -156,16 +156,13 @@ class ForwardProblem:
         return ForwardProblem(self.cell, self.drive[rows], self.last[rows])
 
 
-class _Adjoint:
-    """The state is t; a step is t ← w + Jᵀ t by reverse-mode differentiation."""
+class _Adjoint(ForwardProblem):
+    """The equation t = w + Jᵀ t: the state is t, products with Jᵀ come from reverse-mode differentiation."""
 
     def __init__(self, step: Cell, z: Tensor, drive: Tensor, cotangent: Tensor) -> None:
-        self.cell, self.z, self.drive, self.cotangent = step, z.detach(), drive.detach(), cotangent
-        self.last = cotangent
+        super().__init__(step, drive.detach(), cotangent)
+        self.z, self.cotangent = z.detach(), cotangent
         self.image: Tensor | None = None
-
-    def start(self) -> Tensor:
-        return self.cotangent.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
         if self.image is None:
@@ -174,9 +171,6 @@ class _Adjoint:
         (product,) = torch.autograd.grad(self.image, self.z, x, retain_graph=True)
         self.last = self.cotangent + product
         out.copy_(self.last)
-
-    def solution(self, rows: Tensor) -> Tensor:
-        return self.last[rows]
 
     def restrict(self, rows: Tensor) -> _Adjoint:
         part = _Adjoint(self.cell, self.z[rows], self.drive[rows], self.cotangent[rows])

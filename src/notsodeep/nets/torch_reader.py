@@ -121,24 +121,16 @@ class _Reader:
                 raise InputError(f"from_torch cannot read {self._words(node)}{_place(node)}: {reason}")
         values: dict[fx.Node, Any] = {}
         for node in self.graph.graph.nodes:
-            if node.op == "output":
-                step: Vector = self._checked(
-                    node, lambda node=node: self.operations.plain(values[node.args[0]])
-                )
-                return step.node
-            values[node] = self._checked(node, lambda node=node: self._value(node, values))
+            try:
+                if node.op == "output":
+                    return self.operations.plain(values[node.args[0]]).node
+                value = values[node] = self._value(node, values)
+            except InputError as refusal:
+                where = f"{self._words(node)}{_place(node)}"
+                raise InputError(f"from_torch cannot read {where}: {refusal}") from None
+            if isinstance(value, Vector):
+                self.lines.append((value.node, _place(node)))
         raise InputError("from_torch: the module has no output.")
-
-    def _checked(self, node: fx.Node, compute: Any) -> Any:
-        """The value of an operation; refusals get its name and its line."""
-        try:
-            value = compute()
-        except InputError as refusal:
-            where = _place(node)
-            raise InputError(f"from_torch cannot read {self._words(node)}{where}: {refusal}") from None
-        if isinstance(value, Vector):
-            self.lines.append((value.node, _place(node)))
-        return value
 
     def _value(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         if node.op == "placeholder":
