@@ -76,10 +76,10 @@ def _iterate(
     largest, before = np.inf, np.inf
     limit = UNBOUNDED * (1.0 + float(np.abs(gram).max(initial=0.0)))
     for step in range(MAX_STEPS):
-        terms = SampleTerms()
-        moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
-        fresh = walk(cell, terms, 0, state, partial(_own_moment, layout, moments))
-        updated = moments.recomputed(fresh)
+        _, moments, atoms = _applied(cell, layout, gram, state, known)
+        updated = moments.recomputed(atoms)
+        # Once more with these: norms must divide by what the state will be, or a weak branch makes them oscillate.
+        terms, moments, fresh = _applied(cell, layout, gram, state, updated)
         before, largest = (
             largest,
             max(
@@ -102,6 +102,15 @@ def _iterate(
         f"change was {largest:.2g}.",
         "Lower the variances of the weights, or normalise the state: a skip z + … without a norm grows without bound.",
     )
+
+
+def _applied(
+    cell: Cell, layout: Layout, gram: Array, state: Combination, known: Known
+) -> tuple[SampleTerms, Moments, Combination]:
+    """What the cell makes of a state whose atoms have these second moments."""
+    terms = SampleTerms()
+    moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
+    return terms, moments, walk(cell, terms, 0, state, partial(_own_moment, layout, moments))
 
 
 def _change(new: Array, old: Array | float) -> float:
