@@ -100,7 +100,7 @@ def _through_norms(model: CellModel, layout: Layout, squares: Array) -> _Predict
     # The adjoint may be infinite: its inverse is zero there.
     inverse = np.maximum(spread(1.0 / known.adjoint), 0.0)
     adjoint = np.divide(1.0, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
-    return _Predicted(spread(np.clip(known.ends, -LARGE, LARGE)), *curves, adjoint)
+    return _Predicted(spread(np.clip(known.ends, -LARGE, LARGE)), curves[0], curves[1], adjoint)
 
 
 def _predict(model: CellModel, layout: Layout, gram: Array) -> _Predicted:
