@@ -210,6 +210,9 @@ class CellProgram:
         value, slope = np.empty(covariance.shape), np.empty(covariance.shape)
         bound = left.root[:, :, None] * right.root[:, None, :]
         c = np.ascontiguousarray(np.clip(covariance, -bound, bound))
+        if tile.diagonal and one == two:
+            place = np.arange(c.shape[1])
+            c[:, place, place] = bound[:, place, place]
         evidence = self._duals[phi].tiles(left, right, c, value, slope, rough=tile.rough)
         tile.evidence = tile.evidence.merge(evidence)
         settle_exceptions(left, right, value, slope, diagonal=tile.diagonal and one == two)
