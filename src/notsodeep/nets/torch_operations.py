@@ -6,7 +6,6 @@ An operation is looked up by its name, whether it was called as an operator, a f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Number
 from typing import Any
 
 import torch
@@ -88,8 +87,7 @@ class Operations:
             raise InputError("a product of a vector with itself is a gate whose factors share weights.")
         if isinstance(value, Concatenation):
             raise InputError("vectors side by side can be read by a Linear alone.")
-        kind = "a number" if isinstance(value, Number) else type(value).__name__.lower()
-        raise InputError(f"a vector of the cell is needed here, not {kind}.")
+        raise InputError(f"a vector of the cell is needed here, not {type(value).__name__.lower()}.")
 
     def plain(self, value: Any) -> Vector:
         """A value as a vector without gains of its own."""
@@ -139,7 +137,7 @@ class Operations:
         name = _SAME.get(given, given)
         if not any(isinstance(value, ABSTRACT) for value in _flat((args, tuple(kwargs.values())))):
             return _evaluated(target, args, kwargs)
-        shape = torch.Size(next(iter(shapes), None) or ())
+        shape = torch.Size((shapes[0] if shapes else None) or ())
         if name == "getattr":
             cpu = torch.device("cpu")
             known = {"shape": shape, "ndim": len(shape), "dtype": torch.float64, "device": cpu}

@@ -142,7 +142,8 @@ class _Reader:
         args = fx.map_arg(node.args, values.__getitem__)
         kwargs = fx.map_arg(node.kwargs, values.__getitem__)
         vectors = [one for one in node.all_input_nodes if isinstance(values[one], ABSTRACT)]
-        shapes = [_shape(one) for one in vectors]
+        known = [getattr(one.meta.get("tensor_meta"), "shape", None) for one in vectors]
+        shapes = [None if shape is None else tuple(shape) for shape in known]
         if node.op == "call_module":
             return self.operations.module(self.graph.get_submodule(str(node.target)), args[0], shapes)
         return self.operations.function(node.target, args, kwargs, shapes)
@@ -159,11 +160,6 @@ class _Reader:
         texts = [(str(node), line) for node, line in self.lines if line]
         shown = [(len(text), line) for text, line in texts if text[:87] in message]
         return max(shown)[1] if shown else ""
-
-
-def _shape(node: fx.Node) -> tuple[int, ...] | None:
-    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
-    return tuple(shape) if isinstance(shape, torch.Size) else None
 
 
 def _place(node: fx.Node) -> str:

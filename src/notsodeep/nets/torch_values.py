@@ -101,8 +101,8 @@ class Product:
         """Parts of the outputs, each with the weights of its rows."""
         self._claim(f"split into {sizes}")
         if not self._parts:
-            biases = [None] * len(sizes) if self.bias is None else self.bias.split(sizes)
-            pairs = zip(self.weights.split(sizes), biases, strict=True)
+            biases = [None] * len(sizes) if self.bias is None else torch.split(self.bias, sizes)
+            pairs = zip(torch.split(self.weights, sizes), biases, strict=True)
             self._parts = tuple(Product(self.sources, rows, bias, self.padding) for rows, bias in pairs)
         return self._parts
 
@@ -125,7 +125,7 @@ class Product:
     @cached_property
     def _vector(self) -> Vector:
         constant = torch.zeros(self.size) if self.bias is None else self.bias
-        nodes, blocks = [], self.weights.split([source.size for source in self.sources], dim=1)
+        nodes, blocks = [], torch.split(self.weights, [one.size for one in self.sources], 1)
         for source, values in zip(self.sources, blocks, strict=True):
             nodes.append(_weighted(source, values, self.padding))
             if isinstance(source, Vector) and source.shift is not None:
