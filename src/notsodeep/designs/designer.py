@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred
-from notsodeep.designs.flow import flow_design
-from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
+from notsodeep.designs.injected import InjectedFamily, flow_design, kernels_of, reference_target, values_at
 from notsodeep.designs.layered import (
     CubicLayers,
     HardTanhLayers,
@@ -24,7 +23,7 @@ from notsodeep.designs.layered import (
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.pair_kernels import spread
 from notsodeep.designs.result import KERNELS, Attempt, Design
-from notsodeep.equivalents.error import kernel_distance
+from notsodeep.equivalents.equivalent import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, NeuralODE, as_tau

@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 
 from notsodeep.equivalents.mixture_covariances import Values
 from notsodeep.equivalents.resolvent import Noise, interpolated, solve_line, solve_on_axis
-from notsodeep.equivalents.support import Point, SpectralGap, find_gaps, with_gaps
+from notsodeep.equivalents.spectral_gaps import Point, SpectralGap, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
 from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes, clenshaw
 from notsodeep.validation import Array, IntArray

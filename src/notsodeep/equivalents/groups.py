@@ -23,9 +23,9 @@ from scipy.special import ndtri
 from notsodeep.data import ClassStatistics, GaussianMixture
 from notsodeep.data.mixtures import largest_remainder
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
+from notsodeep.equivalents.spectral_gaps import Perturbation
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, IntArray

@@ -6,7 +6,7 @@
     print(spectrum.describe())
 
 The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are folds of the equation
-(`support`), the isolated eigenvalues are zeros of a matrix that grows along the line (`isolated`), and
+(`spectral_gaps`), the isolated eigenvalues are zeros of a matrix that grows along the line, and
 `form="refined"` adds what is known of finite n and p (`groups`).
 """
 
@@ -26,10 +26,9 @@ from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.groups import FiniteKernel, refined
-from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
-from notsodeep.equivalents.support import SpectralGap
+from notsodeep.equivalents.spectral_gaps import Perturbation, SpectralGap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Report, reported

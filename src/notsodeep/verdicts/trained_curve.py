@@ -18,7 +18,7 @@ from notsodeep.nets.samples import as_inputs
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.progress import Report
 from notsodeep.validation import Array, frozen
-from notsodeep.verdicts.depth_result import DepthCurve, curve_of_scores
+from notsodeep.verdicts.depth_curve import DepthCurve, curve_of_scores
 
 # Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
 _MOST, _LEAST, _BATCH = 1400, 40, 256
@@ -108,6 +108,3 @@ def _scores(outputs: Array, goal: Array) -> Array:
 
 def _array(values: Tensor) -> Array:
     return np.asarray(values.detach().double().cpu())
-
-
-__all__ = ["network_curve"]
