@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -273,8 +272,10 @@ class InjectedSolution(FamilySolution):
         return family._solution(model, self.centre, logs, around.distance(logs, rescale=False))
 
 
-# Layers without `layers=`, most layers, nodes of the start, and the smallest variance that a fit starts from.
-USUAL, MOST, NODES, SMALLEST = 3, 4, 16, 1e-6
+# --- neural ODEs and cells --------------------------------------------------------------------------------------------
+
+# Layers without `layers=`, most layers, and nodes of the start.
+USUAL, MOST, NODES = 3, 4, 16
 
 
 class FlowKernels(PairKernels):
@@ -344,13 +345,13 @@ def _start(model: NeuralODE | CellModel, depth: int) -> Array:
             for node in model.cell.nodes
             if isinstance(node, Dense) and isinstance(node.node, Input)
         ]
-        first = max(sum(read), SMALLEST)
+        first = max(sum(read), _SMALLEST)
         return np.log([1.0, first, *[1.0] * (depth - 1), *[first] * (depth - 1)])
     nodes = time_nodes(NODES, model.duration, model.decay)
     base, reach = base_field(model, nodes).diagonal(), np.append(nodes.integral.sum(axis=1), nodes.end.sum())
     places = [round((layer + 1) / depth * NODES) for layer in range(depth)]
-    inputs = np.maximum(base[places], SMALLEST)
-    weights = np.maximum(model.sigma_w2 * reach[places] ** 2, SMALLEST)
+    inputs = np.maximum(base[places], _SMALLEST)
+    weights = np.maximum(model.sigma_w2 * reach[places] ** 2, _SMALLEST)
     return np.log([1.0, inputs[0], *weights[1:], *inputs[1:]])
 
 
@@ -358,20 +359,15 @@ def _as_design(
     model: NeuralODE | CellModel, tau0: float, kernel: str, logs: Array, phi: Activation, distance: float
 ) -> Design:
     output, weights, inject = numbers_of(logs)
-    layers = [*[phi] * (len(weights) - 1), activation("identity").scaled(sqrt(output))]
+    layers = [*[phi] * (len(weights) - 1), activation("identity").scaled(math.sqrt(output))]
     network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
     name = "ck" if kernel == "both" else kernel
-    target, reached = _scalars(model, tau0, name), _scalars(network, tau0, name)
-    if target is None or reached is None:
+    target: Coefficients | None
+    reached: Coefficients | None
+    try:
+        target, reached = coefficients(model, tau0, name), coefficients(network, tau0, name)
+    except InputError:  # a model that is not centred has no scalars
         target = reached = None
     family = f"{len(network.layers)} × injected"
     reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
     return Design(network, model, tau0, kernel, family, target, reached, reason=reason, misfit=distance)
-
-
-def _scalars(model: Any, tau0: float, kernel: str) -> Coefficients | None:
-    """The scalars; None for a model that is not centred."""
-    try:
-        return coefficients(model, tau0, kernel)
-    except InputError:
-        return None

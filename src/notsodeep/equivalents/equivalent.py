@@ -1,12 +1,12 @@
 """The kernel of a model on given data, as a structured operator: docs/theory.md, sections 4 and 5.
 
-How far an equivalent is from the exact kernel, in operator norm.
+Also how far an equivalent is from the exact kernel, in operator norm.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,10 +44,7 @@ from notsodeep.models import Model
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_rows, one_of, squared_norms
 
-Form = Literal["asymptotic", "refined"]
-Square = Literal["mixture", "sketch"]
-FORMS: tuple[str, ...] = get_args(Form)
-SQUARES: tuple[str, ...] = get_args(Square)
+FORMS, SQUARES = ("asymptotic", "refined"), ("mixture", "sketch")
 ORDERS = (1, 2, 3)
 
 
@@ -97,11 +94,20 @@ def equivalent(
     as_kernel(kernel)
     _check_statistics(stats, rows)
     if form == "asymptotic":
-        return _asymptotic(model, rows, _needed(stats), kernel)
+        if stats is None:
+            raise InputError(
+                "The asymptotic equivalent needs the statistics of the classes: "
+                "MixtureStatistics.estimate(X, y), or .of(mixture, X, y). Without labels use form='refined'."
+            )
+        return _asymptotic(model, rows, stats, kernel)
     _check_refined(model, kernel, order, square, rank)
     with reported(progress, "equivalent"):
         powers = _powers(model, rows, kernel, order, _correlation(rows, around), tolerance)
-        terms = _low_order_terms(rows, powers)
+        terms: list[Term] = []
+        if 0 in powers:
+            terms.append(low_rank(powers[0].weights, np.diag(powers[0].scales)))
+        if 1 in powers:
+            terms.append(GramTerm(rows, powers[1].weights, powers[1].scales))
         high = {k: function for k, function in powers.items() if k >= 2}
         if high and square == "mixture":
             terms += mixture_terms(rows, high, ClassValues.of(rows, stats))
@@ -170,15 +176,6 @@ def _recentred(series: Array, around: float) -> Array:
     return shifted
 
 
-def _low_order_terms(X: Array, powers: dict[int, Separable]) -> list[Term]:
-    terms: list[Term] = []
-    if 0 in powers:
-        terms.append(low_rank(powers[0].weights, np.diag(powers[0].scales)))
-    if 1 in powers:
-        terms.append(GramTerm(X, powers[1].weights, powers[1].scales))
-    return terms
-
-
 def _with_fewer_weights(term: Term, tolerance: float) -> Term:
     """A Gram term with as few D_r as needed: those of different powers are nearly dependent."""
     if not isinstance(term, GramTerm):
@@ -207,15 +204,6 @@ def _correlation(X: Array, around: Any) -> float:
 # --- input --------------------------------------------------------------------------------------------
 
 
-def _needed(stats: MixtureStatistics | None) -> MixtureStatistics:
-    if stats is None:
-        raise InputError(
-            "The asymptotic equivalent needs the statistics of the classes: "
-            "MixtureStatistics.estimate(X, y), or .of(mixture, X, y). Without labels use form='refined'."
-        )
-    return stats
-
-
 def _check_statistics(stats: MixtureStatistics | None, X: Array) -> None:
     if stats is None:
         return
@@ -237,13 +225,14 @@ def _check_refined(model: Model, kernel: str, order: int, square: str, rank: int
     refuse_uncovered(model, kernel)
 
 
+# --- distances --------------------------------------------------------------------------------------
+
 # The best factor is searched for until the distance is known to about this share of itself.
 _FACTOR_TOLERANCE = 2e-3
 # Below this, relative to the factor, a distance is rounding.
 _ROUNDING = 1e-14
-# Rows up to which all eigenvalues are found in less time than the largest by iterations.
-_SMALLEST = 1e-150
-_SMALL = 200
+# Squares of entries below this vanish; rows up to which all eigenvalues are quicker than the largest by iterations.
+_SMALLEST, _SMALL = 1e-150, 200
 
 
 @dataclass(frozen=True)

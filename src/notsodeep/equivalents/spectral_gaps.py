@@ -101,7 +101,9 @@ def _certified(noise: Noise, z: float, near: Point, count: int) -> Point | None:
 
 def find_gaps(noise: Noise, rank: int) -> list[SpectralGap]:
     """All gaps from the lowest to the highest; the last one has no end."""
-    top = _top_gap(noise)
+    z = 1.1 * noise.bound
+    inside = Point(z, np.asarray(solve_on_axis(noise, np.array([z])).g.real[0]))
+    top = SpectralGap(0, inside, _fold(noise, inside, -1.0, 0), None)
     found = {0: top}
     if rank:
         edge = top.low.z if top.low is not None else 0.0
@@ -122,13 +124,6 @@ def with_gaps(noise: Noise, inside: list[Point], rank: int, gaps: list[SpectralG
     if len(found) == len(gaps):
         raise _lost(inside[0].z)
     return sorted(found.values(), key=lambda gap: gap.inside.z)
-
-
-def _top_gap(noise: Noise) -> SpectralGap:
-    z = 1.1 * noise.bound
-    solution = solve_on_axis(noise, np.array([z]))
-    inside = Point(z, np.asarray(solution.g.real[0]))
-    return SpectralGap(0, inside, _fold(noise, inside, -1.0, 0), None)
 
 
 def _open(noise: Noise, inside: Point, rank: int, found: dict[int, SpectralGap]) -> None:
@@ -218,14 +213,6 @@ _FROM_ZERO = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Isolated:
-    """One isolated eigenvalue."""
-
-    z: float  # where it stands, on the scale of the noise in units of τ0
-    alignment: Array  # squared projections of its eigenvector on the normalised indicators of the K classes
-
-
-@dataclass(frozen=True, eq=False)
 class Perturbation:
     """What a kernel has beyond its noise: means, t, T and ψ, docs/theory.md (6.5)."""
 
@@ -296,8 +283,8 @@ class Perturbation:
             if self.shift(g) == 0:
                 return Point(z, g)
 
-    def aligned(self, gap: SpectralGap, z: float, times: int) -> list[Isolated]:
-        """The isolated eigenvalues at a root that is no edge, with projections from the residue.
+    def aligned(self, gap: SpectralGap, z: float, times: int) -> list[Array]:
+        """Squared projections of the eigenvectors at a root that is no edge on the indicators of the classes.
 
         For H y = 0 the residue of Uᵀ(kernel - z)^{-1}U has, in the columns J/√p of U, the entries
         y_a y_b/(yᵀH'y). Vectors of one root are first made orthogonal in H'.
@@ -308,7 +295,7 @@ class Perturbation:
         null = vectors[:, np.argsort(np.abs(values))[:times]] / scale[:, None]
         lengths, turn = np.linalg.eigh(null.T @ self.matrix_slope(g, slope(self.noise, z, g)) @ null)
         projections = (null @ turn / np.sqrt(lengths))[: len(g)]
-        return [Isolated(z, self._by_class(column)) for column in projections.T]
+        return [self._by_class(column) for column in projections.T]
 
     def _by_class(self, column: Array) -> Array:
         """Squared projections on the indicators of the classes from the components on those of the groups."""

@@ -8,7 +8,8 @@ with the tail c_a and, for a network of finite width m, λ = λ' (1 - df₁/m), 
 class η is 1/κ, the effective ridge. The weights of the mean predictor are w̄ = R Σ_a η_a m_a y_a.
 
 The accuracy is the share of samples whose largest score is that of their class. Two classes have a closed form. More
-are an integral over an orthant, by Genz's sequence of one-dimensional conditionals on a fixed lattice: deterministic, smooth in the scores, and accurate to about 1e-4.
+are an integral over an orthant, by Genz's sequence of one-dimensional conditionals on a fixed lattice:
+deterministic, smooth in the scores, and accurate to about 1e-4.
 """
 
 from __future__ import annotations

@@ -28,7 +28,17 @@ _RIDGES = 10.0 ** np.arange(-10.0, 3.0, 2.0)
 
 def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Report) -> DepthCurve:
     """The curve of a trained network, which is not changed; no labels are needed."""
-    samples = network_samples(net, X)
+    if not isinstance(net, EquilibriumNet):
+        raise InputError(
+            f"Expected a model such as DEQ('relu', 0.2), or a trained DEQNet or ConvDEQNet; got "
+            f"{type(net).__name__}. For weights of your own: "
+            "nets.DEQNet.from_weights(W, U, b, activation, readout)."
+        )
+    samples = as_inputs(X, net, "X")
+    if len(samples) < _LEAST:
+        raise InputError(
+            f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed."
+        )
     order = np.random.default_rng(seed).permutation(len(samples))[:_MOST]
     frozen_net, half = copy.deepcopy(net).eval(), len(order) // 2
     outputs: list[Array] = []
@@ -57,22 +67,6 @@ def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Rep
         model=f"{type(net).__name__} of {net.spec}",
         source=f"{len(order) - half} samples, readout fitted on {half} others",
     )
-
-
-def network_samples(net: Any, X: Any) -> Tensor:
-    """Samples as the network takes them; an InputError for a network or for samples that cannot be used."""
-    if not isinstance(net, EquilibriumNet):
-        raise InputError(
-            f"Expected a model such as DEQ('relu', 0.2), or a trained DEQNet or ConvDEQNet; got "
-            f"{type(net).__name__}. For weights of your own: "
-            "nets.DEQNet.from_weights(W, U, b, activation, readout)."
-        )
-    samples = as_inputs(X, net, "X")
-    if len(samples) < _LEAST:
-        raise InputError(
-            f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed."
-        )
-    return samples
 
 
 def _states(net: EquilibriumNet, X: Tensor, steps: Sequence[int]) -> Iterator[Tensor]:
