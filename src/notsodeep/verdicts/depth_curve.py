@@ -213,9 +213,9 @@ def depth_curve(
         if isinstance(model, Unrollable) and isinstance(model, Model):
             return model_curve(model, X, y, numbers, kernel, ridge, report)
         needed("torch", "The depth curve of a trained network")
-        from notsodeep.verdicts.trained_curve import network_curve
+        from notsodeep.verdicts.trained_curve import network_scores
 
-        return network_curve(model, X, numbers, seed, report)
+        return curve_of_scores(**network_scores(model, X, numbers, seed, report))
 
 
 def model_curve(

@@ -18,7 +18,6 @@ from notsodeep.nets.samples import as_inputs
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.progress import Report
 from notsodeep.validation import Array, frozen
-from notsodeep.verdicts.depth_curve import DepthCurve, curve_of_scores
 
 # Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
 _MOST, _LEAST, _BATCH = 1400, 40, 256
@@ -26,8 +25,8 @@ _MOST, _LEAST, _BATCH = 1400, 40, 256
 _RIDGES = 10.0 ** np.arange(-10.0, 3.0, 2.0)
 
 
-def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Report) -> DepthCurve:
-    """The curve of a trained network, which is not changed; no labels are needed."""
+def network_scores(net: Any, X: Any, steps: Sequence[int], seed: int, report: Report) -> dict[str, Any]:
+    """Score a trained network after each number of steps, without labels; with the other fields of its curve."""
     if not isinstance(net, EquilibriumNet):
         raise InputError(
             f"Expected a model such as DEQ('relu', 0.2), or a trained DEQNet or ConvDEQNet; got "
@@ -56,17 +55,17 @@ def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Rep
     found = [_refitted(np.concatenate(parts), readout, bias, goal, half) for parts in features]
     scores = np.array([_scores(one, goal[half:]) for one in (*found, goal[half:])])
     nothing = frozen(np.full(len(scores), np.nan))
-    return curve_of_scores(
-        scores,
-        steps=frozen(np.array([*steps, np.inf])),
-        measure="agreement" if goal.shape[1] > 1 else "explained variance",
-        kernel_error=nothing,
-        ridge=nothing,
-        chance=0.0,
-        kernel="",
-        model=f"{type(net).__name__} of {net.spec}",
-        source=f"{len(order) - half} samples, readout fitted on {half} others",
-    )
+    return {
+        "scores": scores,
+        "steps": frozen(np.array([*steps, np.inf])),
+        "measure": "agreement" if goal.shape[1] > 1 else "explained variance",
+        "kernel_error": nothing,
+        "ridge": nothing,
+        "chance": 0.0,
+        "kernel": "",
+        "model": f"{type(net).__name__} of {net.spec}",
+        "source": f"{len(order) - half} samples, readout fitted on {half} others",
+    }
 
 
 def _states(net: EquilibriumNet, X: Tensor, steps: Sequence[int]) -> Iterator[Tensor]:

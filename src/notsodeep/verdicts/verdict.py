@@ -24,6 +24,7 @@ from notsodeep.verdicts.depth_curve import (
     POINT,
     STEPS,
     DepthCurve,
+    curve_of_scores,
     labelled_samples,
     left_out_scores,
     model_curve,
@@ -251,9 +252,9 @@ def _chosen(model: Any, every: Array, samples: int | None, seed: int) -> IntArra
 def _of_network(net: Any, X: Any, target: float, epochs: int, seed: int, report: Report) -> Verdict:
     needed("torch", "The verdict on a trained network")
     from notsodeep.distillation import distill
-    from notsodeep.verdicts.trained_curve import network_curve
+    from notsodeep.verdicts.trained_curve import network_scores
 
-    curve = network_curve(net, X, STEPS, seed, report)
+    curve = curve_of_scores(**network_scores(net, X, STEPS, seed, report))
     distilled = distill(net, X, target_agreement=target, epochs=epochs, seed=seed, progress=report)
     return Verdict(*decide_trained(distilled), curve, None, distilled)
 
