@@ -9,16 +9,11 @@ from rich.markup import escape
 
 # Each module adds its command to the application.
 from notsodeep.cli import (  # noqa: F401
-    certify_command,
+    assessment_commands,
     demo_command,
-    design_command,
     distill_command,
-    forecast_command,
-    kernel_command,
-    predict_command,
-    spectrum_command,
-    train_command,
-    verdict_command,
+    kernel_commands,
+    training_commands,
 )
 from notsodeep.cli.common import app, errors, say
 from notsodeep.errors import ConvergenceError, InputError
