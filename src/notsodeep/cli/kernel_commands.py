@@ -1,4 +1,4 @@
-"""`notsodeep kernel`, `spectrum` and `design`: a kernel, its predicted eigenvalues, a shallow network that matches it."""
+"""`notsodeep kernel`, `spectrum` and `design`: a kernel, its eigenvalues, and a shallow network that matches it."""
 
 from __future__ import annotations
 

@@ -122,12 +122,12 @@ def _finite(**numbers: float) -> None:
 # What makes the shape of each name.  The parameters of an activation are those of the function or class named here: the
 # ordinary ones are always stated, keyword-only ones where they differ from their default.
 BUILDERS: dict[str, Callable[..., Shape]] = {
-    "identity": piecewise.identity,
+    "identity": lambda: piecewise.PiecewiseLinear((), (1.0,)),
     "relu": piecewise.relu,
     "leaky_relu": piecewise.leaky_relu,
-    "abs": piecewise.absolute,
+    "abs": lambda: piecewise.PiecewiseLinear((0.0,), (-1.0, 1.0)),
     "hard_tanh": piecewise.hard_tanh,
-    "hard_sigmoid": piecewise.hard_sigmoid,
+    "hard_sigmoid": lambda: piecewise.PiecewiseLinear((-3.0, 3.0), (0.0, 1.0 / 6.0, 0.0), value=0.5),
     "piecewise_linear": piecewise.PiecewiseLinear,
     "tanh": smooth.Tanh,
     "erf": smooth.Erf,
@@ -139,8 +139,8 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "sin": smooth.sine,
-    "cos": smooth.cosine,
+    "sin": lambda: smooth.Wave(0),
+    "cos": lambda: smooth.Wave(1),
     "polynomial": smooth.Polynomial,
     "formula": formula,
 }
