@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, IntArray, as_count, as_floats, as_number, frozen, squared_norms
+from notsodeep.validation import Array, IntArray, as_count, as_floats, frozen, squared_norms
 
 Seed = int | np.random.Generator
 
@@ -104,23 +104,6 @@ class Covariance:
         if self.is_diagonal:
             return rng.standard_normal((n, self.dimension)) * np.sqrt(self.variances)
         return rng.standard_normal((n, self.factor.shape[1])) @ self.factor.T
-
-
-def as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
-    """Convert a number, a vector, a matrix or a `Covariance` to a covariance in `dimension` dimensions."""
-    if isinstance(value, Covariance):
-        covariance = value
-    elif np.ndim(value) == 0:
-        variance = as_number(float(as_floats(value, "A covariance", ndim=0)), "An isotropic covariance")
-        covariance = Covariance.of_variances(np.full(dimension, variance))
-    else:
-        covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
-    if covariance.dimension != dimension:
-        raise InputError(
-            f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
-            "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
-        )
-    return covariance
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -249,7 +232,23 @@ def _covariances(values: Any, classes: int, dimension: int) -> tuple[Covariance,
     each = [values] * classes if shared else list(values)
     if len(each) != classes:
         raise InputError(f"Got {len(each)} covariances for {classes} means; give one covariance per class.")
-    return tuple(as_covariance(value, dimension) for value in each)
+    return tuple(_as_covariance(value, dimension) for value in each)
+
+
+def _as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
+    """Convert a number, a vector, a matrix or a `Covariance` to a covariance in `dimension` dimensions."""
+    if isinstance(value, Covariance):
+        covariance = value
+    elif np.ndim(value) == 0:
+        covariance = Covariance.of_variances(np.full(dimension, as_floats(value, "A covariance", ndim=0)))
+    else:
+        covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
+    if covariance.dimension != dimension:
+        raise InputError(
+            f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
+            "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
+        )
+    return covariance
 
 
 def _weights(values: ArrayLike | None, classes: int) -> Array:

@@ -8,7 +8,7 @@ t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -101,9 +101,9 @@ class ClassStatistics(Shown):
         n = self.sizes[codes]
         return np.asarray(n / (n - 2) * (n / (n - 1) * squares - self.traces[codes]))
 
-    def _with_rows(self, codes: IntArray, psi: Array) -> MixtureStatistics:
+    def _with_rows(self, samples: Array, codes: IntArray) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
-        return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
+        return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(self._psi(samples, codes)))
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -135,8 +135,7 @@ class MixtureStatistics(ClassStatistics):
         samples = as_rows(X, columns=mixture.p)
         codes = label_codes(y, np.arange(mixture.classes), len(samples))
         sizes = np.bincount(codes, minlength=mixture.classes)
-        known = ClassStatistics.of_mixture(mixture, sizes)
-        return known._with_rows(codes, known._psi(samples, codes))
+        return ClassStatistics.of_mixture(mixture, sizes)._with_rows(samples, codes)
 
     @classmethod
     def estimate(cls, X: ArrayLike, y: ArrayLike | None = None) -> MixtureStatistics:
@@ -147,10 +146,28 @@ class MixtureStatistics(ClassStatistics):
         """
         samples = as_rows(X)
         classes, codes = _coded(y, len(samples))
-        _refuse_small_classes(np.bincount(codes), classes)
+        sizes = np.bincount(codes)
+        _refuse_small_classes(sizes, classes)
         moments = [ClassMoments.of(samples[codes == a]) for a in range(len(classes))]
-        known = _estimated(moments, classes)
-        return known._with_rows(codes, known._psi(samples, codes))
+        for label, one in zip(classes, moments, strict=True):
+            if one.total <= _NO_VARIANCE * one.count * float(one.mean @ one.mean):
+                raise InputError(
+                    f"All samples of class {label!r} are equal: no variance, hence no statistics. "
+                    "Check the features, or drop the class."
+                )
+
+        def product(a: int, b: int) -> float:
+            return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
+
+        known = _class_statistics(
+            traces=np.array([one.total for one in moments]) / (sizes - 1),
+            products=_symmetric(len(moments), product),
+            sizes=sizes,
+            classes=classes,
+            means=np.stack([one.mean for one in moments]),
+            exact=False,
+        )
+        return known._with_rows(samples, codes)
 
     @property
     def one_hot(self) -> Array:
@@ -174,24 +191,6 @@ def _class_statistics(
         means=frozen(means),
         traces=frozen(traces),
         exact=exact,
-    )
-
-
-def _estimated(moments: Sequence[ClassMoments], classes: NDArray[Any]) -> ClassStatistics:
-    sizes = np.array([m.count for m in moments], dtype=np.intp)
-    totals = np.array([m.total for m in moments])
-    _refuse_constant_classes(totals, moments, classes)
-
-    def product(a: int, b: int) -> float:
-        return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
-
-    return _class_statistics(
-        traces=totals / (sizes - 1),
-        products=_symmetric(len(moments), product),
-        sizes=sizes,
-        classes=classes,
-        means=np.stack([m.mean for m in moments]),
-        exact=False,
     )
 
 
@@ -233,16 +232,6 @@ def _refuse_small_classes(sizes: IntArray, classes: NDArray[Any]) -> None:
         )
 
 
-def _refuse_constant_classes(totals: Array, moments: Sequence[ClassMoments], classes: NDArray[Any]) -> None:
-    squares = np.array([m.count * float(m.mean @ m.mean) for m in moments])
-    constant = totals <= _NO_VARIANCE * squares
-    if constant.any():
-        raise InputError(
-            f"All samples of class {classes[constant][0]!r} are equal: no variance, hence no statistics. "
-            "Check the features, or drop the class."
-        )
-
-
 # --- moments of one class ---------------------------------------------------------------------------------
 
 
@@ -265,7 +254,9 @@ class ClassMoments:
         mean = X.mean(axis=0)
         deviations = X - mean
         squares = squared_norms(deviations)
-        return cls(len(X), mean, _compressed(deviations), float(squares @ squares))
+        few = len(X) <= X.shape[1]
+        root = deviations if few else np.asarray(np.linalg.qr(deviations, mode="r"))
+        return cls(len(X), mean, root, float(squares @ squares))
 
     @property
     def total(self) -> float:
@@ -275,11 +266,6 @@ class ClassMoments:
     def overlap(self, other: ClassMoments) -> float:
         """The trace tr(W_a W_b) = ||R_a R_bᵀ||_F² of the product of two scatter matrices."""
         return float(np.sum((self.root @ other.root.T) ** 2))
-
-
-def _compressed(rows: Array) -> Array:
-    """At most p rows with the same Rᵀ R: the rows themselves, or the triangle of their QR decomposition."""
-    return rows if rows.shape[0] <= rows.shape[1] else np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def covariance_product(left: ClassMoments, right: ClassMoments) -> float:

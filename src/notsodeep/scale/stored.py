@@ -38,6 +38,8 @@ class StoredKernel:
         self.path, self.repaired = Path(path), repaired
         self._array = BlockArray(self.path)
         self.grid = self._array.grid
+        self.shape = self.grid.rows, self.grid.columns
+        self.dtype: np.dtype[Any] = np.dtype(self._array.described["storage"])
         self._entries = read_journal(self.path, self.grid)
         if len(self._entries) < self.grid.count:
             raise InputError(
@@ -46,17 +48,6 @@ class StoredKernel:
             )
         self._verified = set(verified)
         self.info = reduce(KernelInfo.merge, (entry.info for entry in self._entries.values()))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of the whole matrix."""
-        return self.grid.rows, self.grid.columns
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision of the stored numbers."""
-        storage: np.dtype[Any] = np.dtype(self._array.described["storage"])
-        return storage
 
     @property
     def nbytes(self) -> int:
