@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
-from notsodeep.validation import Array, IntArray, as_count, as_floats, frozen, squared_norms
+from notsodeep.validation import Array, IntArray, as_count, as_floats, as_number, frozen, squared_norms
 
 Seed = int | np.random.Generator
 
@@ -240,7 +240,8 @@ def _as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
     if isinstance(value, Covariance):
         covariance = value
     elif np.ndim(value) == 0:
-        covariance = Covariance.of_variances(np.full(dimension, as_floats(value, "A covariance", ndim=0)))
+        variance = as_number(float(as_floats(value, "A covariance", ndim=0)), "An isotropic covariance")
+        covariance = Covariance.of_variances(np.full(dimension, variance))
     else:
         covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
     if covariance.dimension != dimension:
