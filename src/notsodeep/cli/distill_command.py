@@ -51,9 +51,6 @@ def distill(
     epochs: Annotated[
         int, typer.Option(metavar="N", min=0, help="Passes over the samples in a training; 0: closed forms.")
     ] = 8,
-    seed_of_fit: Annotated[
-        int, typer.Option("--fit-seed", metavar="N", min=0, help="Random seed of the split and the fits.")
-    ] = 0,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the network's weights, .pt.", show_default=False),
@@ -97,7 +94,7 @@ def distill(
         target_agreement=target_agreement,
         batch_size=batch_size,
         epochs=epochs,
-        seed=seed_of_fit,
+        seed=data.seed,
         progress=True,
     )
     if as_json:

@@ -278,9 +278,6 @@ def design(
             help="auto, papers, hard_tanh, leaky_relu, polynomial, quadratic or injected.",
         ),
     ] = "auto",
-    layers: Annotated[
-        int | None, typer.Option(metavar="N", help="Number of hidden layers.", show_default=False)
-    ] = None,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
     ] = None,
@@ -315,7 +312,7 @@ def design(
             tau0 = 1.0 if samples is None else samples.tau0
         # What a network is fitted to says nothing about how close it is: every other sample is held out.
         rows = None if samples is None else rows_to_fit(samples.rows[::2], kernel, family)
-        result = find_design(model, tau0, kernel, family, layers=layers, X=rows)
+        result = find_design(model, tau0, kernel, family, X=rows)
         kernels, distances = ("ck", "ntk") if kernel == "both" else (kernel,), []
         if samples is not None:
             others = samples.rows[1::2] if result.fitted_to else samples.rows

@@ -20,8 +20,8 @@ from notsodeep.cli.common import (
     save_figure,
     say,
     say_notes,
+    seconds,
 )
-from notsodeep.cli.value_formats import seconds
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
 from notsodeep.progress import progress_bar

@@ -68,8 +68,8 @@ class RowInspection:
         return self.has_one_wide_column or (self.effective < _FEW and self.columns >= _MANY)
 
     @property
-    def findings(self) -> tuple[str, ...]:
-        """What is unusual about the rows, each as a part of a sentence."""
+    def advice(self) -> str:
+        """A sentence on what is unusual and which scaling helps; empty if nothing is unusual."""
         unusual = []
         if not 1.0 / _NORM_FACTOR < self.norm < _NORM_FACTOR:
             unusual.append(f"their norm is {self.norm:.3g} instead of about 1")
@@ -83,12 +83,6 @@ class RowInspection:
             unusual.append(
                 f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
             )
-        return tuple(unusual)
-
-    @property
-    def advice(self) -> str:
-        """A sentence on what is unusual and which scaling helps; empty if nothing is unusual."""
-        unusual = self.findings
         if not unusual:
             return ""
         remedy = (
@@ -111,7 +105,7 @@ def inspect_rows(X: ArrayLike) -> RowInspection:
     norm = root_mean_square_norm(rows)
     mean = rows.mean(axis=0)
     variances = np.square(rows - mean).mean(axis=0)
-    constant = variances <= np.square(1e-12 * np.abs(rows).max(axis=0))
+    constant = variances <= np.square(_CONSTANT * np.abs(rows).max(axis=0))
     # Shares of the variance, not variances: the squares of these may overflow.
     shares = np.where(constant, 0.0, variances)
     shares = shares / (shares.sum() or 1.0)

@@ -65,12 +65,17 @@ class ClassStatistics(Shown):
     @classmethod
     def of_mixture(cls, mixture: GaussianMixture, sizes: ArrayLike) -> ClassStatistics:
         """Compute exact statistics from a mixture and the class sizes n_a, without data."""
-        counts = _checked_sizes(sizes, mixture.classes)
+        counts = np.asarray(sizes)
+        whole = counts.shape == (mixture.classes,) and counts.dtype.kind in "iu"
+        if not whole or counts.min() < 0 or not counts.any():
+            raise InputError(
+                f"sizes must be {mixture.classes} whole numbers, one per class, not all 0; not {sizes!r}."
+            )
         every = range(mixture.classes)
         return _class_statistics(
             traces=np.array([mixture.trace(a) for a in every]) / mixture.p,
             products=_symmetric(mixture.classes, mixture.trace_product) / mixture.p**2,
-            sizes=counts,
+            sizes=counts.astype(np.intp),
             classes=np.arange(mixture.classes),
             means=mixture.means / np.sqrt(mixture.p),
             exact=True,
@@ -147,7 +152,13 @@ class MixtureStatistics(ClassStatistics):
         samples = as_rows(X)
         classes, codes = _coded(y, len(samples))
         sizes = np.bincount(codes)
-        _refuse_small_classes(sizes, classes)
+        counts = zip(classes.tolist(), sizes.tolist(), strict=True)
+        small = {label: size for label, size in counts if size < _LEAST_PER_CLASS}
+        if small:
+            raise InputError(
+                f"Classes with too few samples (label: count): {small}. An unbiased estimate needs "
+                f"{_LEAST_PER_CLASS} samples per class; add samples, or drop or join those classes."
+            )
         moments = [ClassMoments.of(samples[codes == a]) for a in range(len(classes))]
         for label, one in zip(classes, moments, strict=True):
             if one.total <= _NO_VARIANCE * one.count * float(one.mean @ one.mean):
@@ -213,23 +224,6 @@ def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
             "To treat all samples as one class, leave y out."
         )
     return classes, codes.astype(np.intp)
-
-
-def _checked_sizes(sizes: ArrayLike, classes: int) -> IntArray:
-    counts = np.asarray(sizes)
-    if counts.shape != (classes,) or counts.dtype.kind not in "iu" or counts.min() < 0 or not counts.any():
-        raise InputError(f"sizes must be {classes} whole numbers, one per class, not all 0; not {sizes!r}.")
-    return counts.astype(np.intp)
-
-
-def _refuse_small_classes(sizes: IntArray, classes: NDArray[Any]) -> None:
-    counts = zip(classes.tolist(), sizes.tolist(), strict=True)
-    small = {label: size for label, size in counts if size < _LEAST_PER_CLASS}
-    if small:
-        raise InputError(
-            f"Classes with too few samples (label: count): {small}. An unbiased estimate needs "
-            f"{_LEAST_PER_CLASS} samples per class; add samples, or drop or join those classes."
-        )
 
 
 # --- moments of one class ---------------------------------------------------------------------------------

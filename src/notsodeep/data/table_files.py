@@ -228,7 +228,7 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
 # --- Parquet --------------------------------------------------------------------------------------------------------
 
 
-def _arrow() -> Any:
+def _parquet_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -237,13 +237,8 @@ def _arrow() -> Any:
             f"Parquet files need the package pyarrow (pip install pyarrow): {str(error).rstrip('.')}. "
             "Or use .csv or .npy."
         ) from None
-    return pyarrow
-
-
-def _parquet_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
-    arrow = _arrow()
     try:
-        content = arrow.parquet.read_table(arrow.BufferReader(file.read()))
+        content = pyarrow.parquet.read_table(pyarrow.BufferReader(file.read()))
     # As for NPY files: damage has no common type.
     except Exception as error:
         raise InputError(f"The file {name} cannot be read as Parquet: {str(error).rstrip('.')}.") from None

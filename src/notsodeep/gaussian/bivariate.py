@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.activations import Activation
@@ -82,17 +82,14 @@ def _general(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
     group_edges = np.flatnonzero(np.any(np.diff(keys[:, order], axis=1) != 0, axis=0)) + 1
     rule = _conditional if shape.features_anywhere else _sectors
     for group in np.split(order, group_edges):
-        for i in range(0, len(group), rows := _rows_at_once(shape, s1, s2, group)):
+        # As many pairs at once as keep the integrand within CHUNK values.
+        breaks = len(shape.breakpoints(9.0 * float(max(s1[group].max(), s2[group].max()))))
+        panels = len(BELL) + 2 * breaks + 62 * len(shape.kinks) * shape.features_anywhere
+        rows = max(1, CHUNK // (quadrature.NODES * panels * quadrature.NODES * (len(BELL) + breaks)))
+        for i in range(0, len(group), rows):
             part = group[i : i + rows]
             value[part], slope[part] = rule(shape, s1[part], s2[part], angle[part])
     return value, slope
-
-
-def _rows_at_once(shape: Shape, s1: Array, s2: Array, group: NDArray[np.intp]) -> int:
-    """How many pairs keep the integrand within CHUNK values."""
-    breaks = len(shape.breakpoints(9.0 * float(max(s1[group].max(), s2[group].max()))))
-    panels = len(BELL) + 2 * breaks + 62 * len(shape.kinks) * shape.features_anywhere
-    return int(max(1, CHUNK // (quadrature.NODES * panels * quadrature.NODES * (len(BELL) + breaks))))
 
 
 # Polar coordinates, for shapes whose kinks and features are at zero: u = s1 r sin a, v = s2 r sin(β - a) in each of
@@ -101,7 +98,11 @@ def _rows_at_once(shape: Shape, s1: Array, s2: Array, group: NDArray[np.intp]) -
 
 def _sectors(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
     """F = (1/2π) Σ over the signs of (u, v) of ∫ da ∫ r e^{-r²/2} dr φ(u) φ(v), (3.24)."""
-    radius, radial = _radial_rule(shape, float(max(s1.max(), s2.max())))
+    half = BELL[BELL >= 0.0]
+    graded = quadrature.graded_edges(shape.feature / max(s1.max(), s2.max(), 1e-9), np.inf, half[-1])
+    edges = np.union1d(half, graded[(graded > 0.0) & (graded < 1.0)])
+    radius, radial = quadrature.panel_rule(edges)
+    radial = radial * radius * np.exp(-0.5 * radius**2)
     value, slope = np.zeros_like(s1), np.zeros_like(s1)
     copies = 1 if shape.parity else 2
     for opening, sign in ((np.pi - angle, 1.0), (angle, -1.0)):
@@ -113,14 +114,6 @@ def _sectors(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
                 product = shape(turn * u, order) * shape(turn * sign * v, order)
                 total += ((product @ radial) * weights).sum(axis=1)
     return value * (2 / copies) / (2.0 * np.pi), slope * (2 / copies) / (2.0 * np.pi)
-
-
-def _radial_rule(shape: Shape, scale: float) -> tuple[Array, Array]:
-    half = BELL[BELL >= 0.0]
-    graded = quadrature.graded_edges(shape.feature / max(scale, 1e-9), np.inf, half[-1])
-    edges = np.union1d(half, graded[(graded > 0.0) & (graded < 1.0)])
-    points, weights = quadrature.panel_rule(edges)
-    return points, weights * points * np.exp(-0.5 * points**2)
 
 
 def _sector_edges(shape: Shape, s1: Array, s2: Array, opening: Array) -> Array:

@@ -70,14 +70,6 @@ class FinishedBlock:
         """Encode the line of the journal, starting with a checksum of the rest."""
         return journal_line({"block": self.cell, "checksum": self.checksum, "info": asdict(self.info)})
 
-    @classmethod
-    def decoded(cls, line: bytes) -> FinishedBlock | None:
-        """Decode a line without its newline; None if the line is damaged."""
-        content = read_journal_line(line)
-        if content is None:
-            return None
-        return cls(tuple(content["block"]), content["checksum"], KernelInfo(**content["info"]))
-
 
 class BlockArray:
     """The zarr array of a store, written and read block by block, by any process.
@@ -194,12 +186,10 @@ def is_vacant(path: Path) -> bool:
     with explained_errors(path):
         if not path.is_dir():
             return not path.exists()
-        return all(_precedes(entry.name) for entry in path.iterdir())
-
-
-def _precedes(name: str) -> bool:
-    """Whether a file can exist before the array does: the lock, and what zarr writes before it renames it."""
-    return name in (LOCK, LOCK_HOLDER) or (name.startswith("zarr.") and name.endswith(".partial"))
+        # Before the array there are the lock, and what zarr writes before it renames it.
+        return all(
+            entry.name in (LOCK, LOCK_HOLDER) or entry.match("zarr.*.partial") for entry in path.iterdir()
+        )
 
 
 def block_of(path: Path) -> int | None:
@@ -296,9 +286,11 @@ def read_journal(path: Path, grid: Grid) -> dict[Cell, FinishedBlock]:
     journal = path / JOURNAL
     with explained_errors(path):
         lines = journal.read_bytes().splitlines() if journal.exists() else []
-    known = set(grid.cells())
-    entries = (FinishedBlock.decoded(line) for line in lines)
-    return {entry.cell: entry for entry in entries if entry is not None and entry.cell in known}
+    known, finished = set(grid.cells()), {}
+    for content in map(read_journal_line, lines):
+        if content is not None and (cell := tuple(content["block"])) in known:
+            finished[cell] = FinishedBlock(cell, content["checksum"], KernelInfo(**content["info"]))
+    return finished
 
 
 # --- where computed blocks go -----------------------------------------------------------------------------
