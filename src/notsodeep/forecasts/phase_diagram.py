@@ -13,7 +13,7 @@ from notsodeep.cells.rates import Perturbations
 from notsodeep.cells.sample_terms import equilibrium_terms
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian.variance import contraction_rates
+from notsodeep.gaussian.moments import contraction_rates
 from notsodeep.models import DEQ
 from notsodeep.models.cell_models import CellModel
 from notsodeep.validation import Array, as_floats, as_number
