@@ -45,9 +45,6 @@ def distill(
     target_agreement: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
     ] = 0.99,
-    batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Samples of a forward pass in use, for which times count.")
-    ] = 256,
     epochs: Annotated[
         int, typer.Option(metavar="N", min=0, help="Passes over the samples in a training; 0: closed forms.")
     ] = 8,
@@ -92,7 +89,6 @@ def distill(
         teacher,
         samples.rows,
         target_agreement=target_agreement,
-        batch_size=batch_size,
         epochs=epochs,
         seed=data.seed,
         progress=True,

@@ -99,6 +99,7 @@ def kernel(
     from notsodeep.data.table_files import WRITTEN, check_extension, write_table
     from notsodeep.kernel_names import as_kernel
     from notsodeep.models import as_model
+    from notsodeep.scale import open_rows
     from notsodeep.scale.compute import ComputeOptions, compute_kernels
     from notsodeep.scale.store import remove_store
 
@@ -110,7 +111,16 @@ def kernel(
     if out is None:
         check_extension(new_path(save, overwrite), WRITTEN)
     start = time.perf_counter()
-    rows, record = _streamed_or_read(data, conv, streamed=out is not None, quiet=as_json)
+    in_file = Path(data.source).suffix in (".npy", ".zarr") and data.n is None and data.label_column is None
+    if out is not None and in_file and data.scale == "none":
+        # Blocks are computed from rows that stay in their file.
+        rows: Any = open_rows(data.source)
+        record: dict[str, Any] = {"source": data.source, "n": rows.shape[0], "scale": "none"}
+    else:
+        samples = data.images() if conv else data.samples()
+        rows, record = samples.rows, data_record(data, samples)
+        if not as_json:
+            say_notes(data, samples)
     if overwrite and out is not None and out.exists():
         remove_store(out)
     with progress_bar(f"{rows.shape[0]} × {rows.shape[0]} kernel") as report:
@@ -136,20 +146,6 @@ def kernel(
         f"to [bold]{facts['file']}[/]",
         highlight=False,
     )
-
-
-def _streamed_or_read(data: Data, conv: bool, *, streamed: bool, quiet: bool) -> tuple[Any, dict[str, Any]]:
-    """Read the samples and their record; unscaled ones stay in their .npy or .zarr file if the kernel is streamed."""
-    in_file = Path(data.source).suffix in (".npy", ".zarr") and data.n is None and data.label_column is None
-    if streamed and in_file and data.scale == "none":
-        from notsodeep.scale.sample_sources import open_rows
-
-        rows = open_rows(data.source)
-        return rows, {"source": data.source, "n": rows.shape[0], "scale": "none"}
-    samples = data.images() if conv else data.samples()
-    if not quiet:
-        say_notes(data, samples)
-    return samples.rows, data_record(data, samples)
 
 
 @app.command()

@@ -190,7 +190,11 @@ def predict(
     from notsodeep.learning import learning_curve
 
     check_outputs(overwrite, figure=figure)
-    numbers, penalty = _read_sizes(sizes), _read_ridge(ridge)
+    numbers = _read_sizes(sizes)
+    try:
+        penalty = ridge if ridge == "best" else float(ridge)
+    except ValueError:
+        raise InputError(f"--ridge {ridge}: give a number, or best.") from None
     model = read_model(activation, sigma_a2)
     with progress_bar(f"learning curve of the {kernel} on {data.source}"):
         samples = data.dense_samples()
@@ -216,13 +220,6 @@ def _read_sizes(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"--sizes {text}: write 500, or 100,1000, or a range 100:10000.") from None
-
-
-def _read_ridge(text: str) -> float | str:
-    try:
-        return text if text == "best" else float(text)
-    except ValueError:
-        raise InputError(f"--ridge {text}: give a number, or best.") from None
 
 
 @app.command()

@@ -132,7 +132,14 @@ class GaussianMixture(Shown):
             raise InputError(f"means is empty (shape {centres.shape}): give one mean per class, in rows.")
         object.__setattr__(self, "means", frozen(centres))
         object.__setattr__(self, "covariances", _covariances(covariances, *centres.shape))
-        object.__setattr__(self, "weights", frozen(_weights(weights, len(centres))))
+        shares = as_floats(np.ones(len(centres)) if weights is None else weights, "weights", ndim=1)
+        if len(shares) != len(centres):
+            raise InputError(
+                f"Got {len(shares)} weights for {len(centres)} means; give one weight per class."
+            )
+        if shares.min() < 0 or shares.sum() <= 0:
+            raise InputError(f"weights must not be negative and not all zero; got {shares.tolist()}.")
+        object.__setattr__(self, "weights", frozen(np.asarray(shares / shares.sum())))
 
     @classmethod
     def paper(cls, p: int, classes: int = 2, mean: float = 8.0, gap: float = 8.0) -> GaussianMixture:
@@ -250,14 +257,3 @@ def _as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
             "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
         )
     return covariance
-
-
-def _weights(values: ArrayLike | None, classes: int) -> Array:
-    if values is None:
-        return np.full(classes, 1.0 / classes)
-    weights = as_floats(values, "weights", ndim=1)
-    if len(weights) != classes:
-        raise InputError(f"Got {len(weights)} weights for {classes} means; give one weight per class.")
-    if weights.min() < 0 or weights.sum() <= 0:
-        raise InputError(f"weights must not be negative and not all zero; got {weights.tolist()}.")
-    return np.asarray(weights / weights.sum())

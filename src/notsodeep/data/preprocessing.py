@@ -92,12 +92,6 @@ class RowInspection:
         )
         return f"The rows are unusual: {', '.join(unusual)}; {remedy}."
 
-    @property
-    def summary(self) -> str:
-        """Norm, mean and constant columns in a few words."""
-        constant = f", {self.constant} of {self.columns} columns constant" if self.constant else ""
-        return f"norm {self.norm:.3g}, {self.common:.0%} of it their mean{constant}"
-
 
 def inspect_rows(X: ArrayLike) -> RowInspection:
     """Measure the norm and the mean of samples in rows (n, p), and find columns that are constant or dominate."""
@@ -174,7 +168,9 @@ class Preprocessing:
         if how == "auto" and seen.has_one_wide_column:
             chosen = "standard"
             why = f" as 'standard', because column {seen.widest} has {seen.widest_share:.1%} of the variance"
-        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {seen.summary})."
+        constant = f", {seen.constant} of {seen.columns} columns constant" if seen.constant else ""
+        before = f"norm {seen.norm:.3g}, {seen.common:.0%} of it their mean{constant}"
+        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {before})."
 
     @classmethod
     def fit(cls, X_train: ArrayLike) -> Preprocessing:

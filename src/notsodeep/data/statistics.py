@@ -150,8 +150,13 @@ class MixtureStatistics(ClassStatistics):
         smaller than p, O(n p²) for larger ones, and the memory that of the data.
         """
         samples = as_rows(X)
-        classes, codes = _coded(y, len(samples))
-        sizes = np.bincount(codes)
+        labels = np.zeros(len(samples), dtype=np.intp) if y is None else as_labels(y, len(samples))
+        classes, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        if y is not None and len(classes) < 2:
+            raise InputError(
+                f"y holds only the class {classes[0]!r}; a mixture needs two or more. "
+                "To treat all samples as one class, leave y out."
+            )
         counts = zip(classes.tolist(), sizes.tolist(), strict=True)
         small = {label: size for label, size in counts if size < _LEAST_PER_CLASS}
         if small:
@@ -212,18 +217,6 @@ def _symmetric(size: int, entry: Callable[[int, int], float]) -> Array:
         for b in range(a + 1):
             matrix[a, b] = matrix[b, a] = entry(a, b)
     return matrix
-
-
-def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
-    if y is None:
-        return np.zeros(1, dtype=np.intp), np.zeros(n, dtype=np.intp)
-    classes, codes = np.unique(as_labels(y, n), return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(
-            f"y holds only the class {classes[0]!r}; a mixture needs two or more. "
-            "To treat all samples as one class, leave y out."
-        )
-    return classes, codes.astype(np.intp)
 
 
 # --- moments of one class ---------------------------------------------------------------------------------

@@ -145,12 +145,6 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "formula": formula,
 }
 
-# Names that stand for a shape scaled and shifted: amplitude, gain and offset.  A logistic function is a tanh; written
-# so, its symmetry about 1/2 is exact.
-_AFFINE: dict[tuple[str, type[Shape]], tuple[float, float, float]] = {
-    ("sigmoid", smooth.Tanh): (0.5, 0.5, 0.5)
-}
-
 
 def rebuilt(phi: Activation) -> Activation | None:
     """What name and parameters make, before scaling and shifting; None for a callable, whatever name it bears."""
@@ -166,7 +160,8 @@ def rebuilt(phi: Activation) -> Activation | None:
 
 def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
     """Amplitude, gain and offset that go with a name; a user's function may have the name of a built-in one."""
-    return _AFFINE.get((name, type(shape)), (1.0, 1.0, 0.0))
+    # A logistic function is a tanh scaled and shifted; written so, its symmetry about 1/2 is exact.
+    return (0.5, 0.5, 0.5) if name == "sigmoid" and type(shape) is smooth.Tanh else (1.0, 1.0, 0.0)
 
 
 def activation(name: Any, **parameters: Any) -> Activation:

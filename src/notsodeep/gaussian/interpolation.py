@@ -85,7 +85,10 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
         series = chebyshev_coefficients(function(LogInterval(low, high).nodes(count)))
         # The last quarter, not the last one: an even or odd function has every other coefficient zero.
         if np.abs(series[-count // 4 :]).max() <= TOLERANCE * np.abs(series).max():
-            coefficients = _without_rounding(series)
+            # Without the last orders, as far as these are nothing but rounding.
+            sizes = np.abs(series).reshape(len(series), -1).max(axis=1)
+            rest = np.cumsum(sizes[::-1])[::-1]
+            coefficients = series[: max(1, int(np.sum(rest > NOTHING * sizes.max())))]
             if key is not None:
                 if len(_SERIES) >= KEPT:
                     _SERIES.clear()
@@ -99,10 +102,3 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
         return clenshaw(coefficients, np.clip(place, -1.0, 1.0))[:, None]
     basis = chebyshev_basis(place, len(coefficients))
     return np.tensordot(basis, coefficients, axes=1)
-
-
-def _without_rounding(series: Array) -> Array:
-    """The series without its last orders, as far as these are nothing but rounding."""
-    sizes = np.abs(series).reshape(len(series), -1).max(axis=1)
-    rest = np.cumsum(sizes[::-1])[::-1]
-    return series[: max(1, int(np.sum(rest > NOTHING * sizes.max())))]

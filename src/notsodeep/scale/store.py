@@ -164,10 +164,10 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
+    zarr = needed("zarr", "A kernel on disk (out=…)")
     # A folder that is not a store is refused before anything is put into it, the lock included.
     if is_vacant(path):
         _refuse_small_disk(path, described)
-        needed("zarr", "A kernel on disk (out=…)")
         with explained_errors(path):
             path.mkdir(parents=True, exist_ok=True)
     elif not (path / LOCK).exists():
@@ -176,7 +176,17 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     with folder_lock(path):
         # Checked again: of two runs that saw the folder vacant one has created the store by now.
         if is_vacant(path):
-            _create(path, described)
+            shape, block = tuple(described["shape"]), described["block"]
+            with explained_errors(path):
+                zarr.create_array(
+                    path,
+                    shape=shape,
+                    chunks=(min(block, shape[0]), min(block, shape[1])),
+                    dtype=described["storage"],
+                    fill_value=float("nan"),
+                    compressors=None,
+                    attributes={ATTRIBUTE: {"run": digest(described), **described}},
+                )
         _refuse_another(path, described)
         yield KernelStore(path, digest(described))
 
@@ -202,22 +212,6 @@ def remove_store(path: Path) -> None:
     if ATTRIBUTE not in _open(path).attrs:
         raise InputError(f"{path} is not a kernel of notsodeep. Nothing was changed.")
     remove_folder(path)
-
-
-def _create(path: Path, described: dict[str, Any]) -> None:
-    zarr = needed("zarr", "A kernel on disk (out=…)")
-    size = described["block"]
-    shape = tuple(described["shape"])
-    with explained_errors(path):
-        zarr.create_array(
-            path,
-            shape=shape,
-            chunks=(min(size, shape[0]), min(size, shape[1])),
-            dtype=described["storage"],
-            fill_value=float("nan"),
-            compressors=None,
-            attributes={ATTRIBUTE: {"run": digest(described), **described}},
-        )
 
 
 def _open(path: Path) -> Any:
