@@ -311,6 +311,19 @@ def test_loop_curves_of_cells_are_those_of_named_models():
     np.testing.assert_array_equal(nsd.loop_curve(shorthand, train, **options).mse, expected)
 
 
+def test_forecasts_of_cells_that_do_not_settle():
+    """A weak branch with a gate beside a weak input: the norm amplifies what it divides."""
+    z, x = state_and_input()
+    branch = cells.dense(cells.activation(cells.dense(z, 0.33), "silu") * cells.dense(z, 0.33), 0.33)
+    model = nsd.Equilibrium(cells.norm(z + branch + cells.dense(x, 0.007)))
+    X = np.random.default_rng(0).standard_normal((40, 50)) / 7.0
+    forecast = nsd.forecast(model, X)
+    assert not forecast.settles.any()
+    assert np.isinf(forecast.steps(1e-6)).all()
+    assert np.isinf(forecast.gradient.adjoint_norm).all()
+    np.testing.assert_allclose(nsd.conjugate_kernel(model, X).diagonal(), 1.0, rtol=1e-12)
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 Z, X_IN = cells.state(), cells.input()

@@ -15,6 +15,7 @@ from notsodeep.duals.dual import Dual
 from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
+from notsodeep.gaussian.interpolation import at_variances
 from notsodeep.gaussian.moments import derivative_second_moment, second_moment
 from notsodeep.validation import Array
 
@@ -76,10 +77,10 @@ def _iterate(
     largest, before = np.inf, np.inf
     limit = UNBOUNDED * (1.0 + float(np.abs(gram).max(initial=0.0)))
     for step in range(MAX_STEPS):
-        terms = SampleTerms()
-        moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
-        fresh = walk(cell, terms, 0, state, partial(_own_moment, layout, moments))
-        updated = moments.recomputed(fresh)
+        _, moments, atoms = _applied(cell, layout, gram, state, known)
+        updated = moments.recomputed(atoms)
+        # Once more with these: norms must divide by what the state will be, or a weak branch makes them oscillate.
+        terms, moments, fresh = _applied(cell, layout, gram, state, updated)
         before, largest = (
             largest,
             max(
@@ -102,6 +103,15 @@ def _iterate(
         f"change was {largest:.2g}.",
         "Lower the variances of the weights, or normalise the state: a skip z + … without a norm grows without bound.",
     )
+
+
+def _applied(
+    cell: Cell, layout: Layout, gram: Array, state: Combination, known: Known
+) -> tuple[SampleTerms, Moments, Combination]:
+    """What the cell makes of a state whose atoms have these second moments."""
+    terms = SampleTerms()
+    moments = Moments(cell, layout, terms, terms, gram, own_dual(terms, layout), known=known)
+    return terms, moments, walk(cell, terms, 0, state, partial(_own_moment, layout, moments))
 
 
 def _change(new: Array, old: Array | float) -> float:
@@ -182,7 +192,7 @@ def own_dual(terms: SampleTerms, layout: Layout) -> DualOf:
     def dual(phi: Activation, one: Vector, two: Vector, covariance: Array) -> tuple[Array, Array]:
         first, second = terms.variances[one], terms.variances[two]
         if layout.kind == "own" and one == two:
-            return second_moment(phi, first)[:, :, None], derivative_second_moment(phi, first)[:, :, None]
+            return tuple(_moment(function, phi, first)[:, :, None] for function in _OWN)  # type: ignore[return-value]
         shape = covariance.shape
         rows, columns = (np.ascontiguousarray(np.broadcast_to(q, shape[:2])) for q in (first, second))
         engine = Dual(phi, np.concatenate([rows.reshape(-1), columns.reshape(-1)]), pairs=covariance.size)
@@ -193,6 +203,18 @@ def own_dual(terms: SampleTerms, layout: Layout) -> DualOf:
         return value, slope
 
     return dual
+
+
+# F and F' of a vector with itself.
+_OWN = second_moment, derivative_second_moment
+
+
+def _moment(function: Callable[[Activation, Array], Array], phi: Activation, variances: Array) -> Array:
+    """A moment of one variable at many variances, interpolated where that is cheaper."""
+    flat = at_variances(
+        lambda q: np.asarray(function(phi, q)), variances.reshape(-1), (function.__name__, phi)
+    )
+    return flat.reshape(variances.shape)
 
 
 def settle_exceptions(left: Side, right: Side, value: Array, slope: Array, *, diagonal: bool) -> None:

@@ -25,6 +25,8 @@ MOST_STEPS, SMALL = 32, 1e-4
 TERMS = 64
 # Rows with more distinct norms are interpolated between as many, in log ‖x‖².
 NORMS = 12
+# Stands for a rate that does not exist.
+LARGE = 1e6
 # Steps after which the last residuals may show a mode of the norm that is slower than the rate of perturbations.
 LATE = 12
 
@@ -94,11 +96,11 @@ def _through_norms(model: CellModel, layout: Layout, squares: Array) -> _Predict
     def spread(part: Array) -> Array:
         return np.asarray(PchipInterpolator(np.log(nodes), part)(np.log(squares)))
 
-    logs = [
-        np.exp(spread(np.log(np.maximum(part, 1e-300))))
-        for part in (known.residuals, known.errors, known.adjoint)
-    ]
-    return _Predicted(spread(known.ends), *logs)
+    curves = [np.exp(spread(np.log(np.maximum(part, 1e-300)))) for part in (known.residuals, known.errors)]
+    # The adjoint may be infinite: its inverse is zero there.
+    inverse = np.maximum(spread(1.0 / known.adjoint), 0.0)
+    adjoint = np.divide(1.0, inverse, out=np.full_like(inverse, np.inf), where=inverse > 0.0)
+    return _Predicted(spread(np.clip(known.ends, -LARGE, LARGE)), curves[0], curves[1], adjoint)
 
 
 def _predict(model: CellModel, layout: Layout, gram: Array) -> _Predicted:

@@ -29,7 +29,7 @@ from notsodeep.validation import Array
 # Steps of Newton's method and of plain iteration; relative changes at which F is evaluated to all digits, after which
 # the next evaluation is the last for conjugate and for tangent kernels, and at which plain iteration ends.
 NEWTON_STEPS, PLAIN_STEPS = 40, 5000
-ROUGH, SHORT, EXACT, SETTLED = 1e-3, 1e-7, 1e-9, 2e-14
+ROUGH, SHORT, SETTLED = 1e-3, 1e-7, 2e-14
 # Samples on a side of a tile: images are computed in smaller ones.
 STACKED_SIDE, PAIRED_ENTRIES = 64, 1 << 20
 
@@ -210,6 +210,9 @@ class CellProgram:
         value, slope = np.empty(covariance.shape), np.empty(covariance.shape)
         bound = left.root[:, :, None] * right.root[:, None, :]
         c = np.ascontiguousarray(np.clip(covariance, -bound, bound))
+        if tile.diagonal and one == two:
+            place = np.arange(c.shape[1])
+            c[:, place, place] = bound[:, place, place]
         evidence = self._duals[phi].tiles(left, right, c, value, slope, rough=tile.rough)
         tile.evidence = tile.evidence.merge(evidence)
         settle_exceptions(left, right, value, slope, diagonal=tile.diagonal and one == two)
@@ -263,9 +266,9 @@ class CellProgram:
         place = np.arange(tile.gram.shape[1])
         tile.rough, largest = True, np.inf
         for step in range(1, NEWTON_STEPS + 1):
-            final = not tile.rough and largest <= (EXACT if self.tangent else SHORT)
+            final = not tile.rough and largest <= SHORT
             tile.evidence = DualEvidence()
-            moments = self._moments(tile, unknown, note=final)
+            moments = self._moments(tile, unknown, note=not tile.rough)
             jets = [moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts]
             gaps = np.stack([jet.value - unknown[cut] for jet, cut in zip(jets, self.cuts, strict=True)])
             matrix = self._jacobian(jets, tile.gram.shape)
@@ -281,10 +284,10 @@ class CellProgram:
                 moved[cut] = np.clip(unknown[cut] + move, -bounds[cut], bounds[cut])
                 size = np.abs(moved[cut] - unknown[cut]) / np.maximum(bounds[cut], 1e-300)
                 largest = max(largest, float(size.max()))
-            if final or (not tile.rough and largest <= SETTLED):
+            # The last step is added to the conjugate kernel to first order; F' needs one evaluation more.
+            if final or (not tile.rough and largest <= (SETTLED if self.tangent else SHORT)):
                 tangents = self._tangents(moments, matrix) if self.tangent else {}
                 tile.last_move = moves
-                # The last step is added to first order: what it leaves is quadratic in it.
                 residual = largest if self.tangent else max(10.0, largest / before**2) * largest**2
                 return moments, tangents, self._info(tile, step, residual, _norm(matrix))
             unknown = moved
