@@ -62,8 +62,6 @@ class Dataset:
 
 # What a reader returns: samples and labels as stored, the value that becomes 1, and the source.
 _Raw = tuple[NDArray[Any], NDArray[Any], float, str]
-
-
 # Data sets of four IDX files: the name on OpenML, and the number of test samples of each class.
 _IDX = {
     "mnist": ("mnist_784", (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)),

@@ -20,8 +20,6 @@ SEGMENT = np.log(16.0)
 TOLERANCE = 2e-15
 # Last orders that add up to less than this, relative to the largest coefficient, are left out.
 NOTHING = 1e-16
-
-
 # log q is rounded outwards to multiples of this where coefficients are kept: data sets that are alike share them.
 LOG_STEP = 0.125
 KEPT = 256
