@@ -47,7 +47,8 @@ def price_integral(
     layer, middle, far = (legendre(count) for count in COUNTS)
     # The integral of the kinks (-κ, -λ) is that of (κ, λ): where both have the same weight one of them is enough.
     symmetric = bool(np.all(knots == -knots[::-1]) and np.all(np.abs(jumps) == np.abs(jumps[::-1])))
-    _integrate(knots, jumps, s1, s2, c, *means, *layer, *middle, *far, symmetric, value, slope)
+    arguments = (knots, jumps, s1, s2, c, *means, *layer, *middle, *far, symmetric, value, slope)
+    _integrate(*arguments)
     return value, slope
 
 
