@@ -24,7 +24,7 @@ from turns import Parts, Task
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
-from notsodeep.equivalents.error import distance_to_exact, operator_norm
+from notsodeep.equivalents.equivalent import distance_to_exact, operator_norm
 from notsodeep.estimators import DEQFeatures, RowScaler
 
 Array = np.ndarray

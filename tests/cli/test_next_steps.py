@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import notsodeep as nsd
 from notsodeep.cli.entry import app
-from notsodeep.verdicts.rules import Decision
+from notsodeep.verdicts.verdict import Decision
 
 ROWS = np.random.default_rng(0).standard_normal((60, 4)) / 2.0
 IMAGES = np.random.default_rng(1).standard_normal((40, 1, 3, 3))

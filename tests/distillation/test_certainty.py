@@ -16,10 +16,10 @@ from notsodeep.distillation.certainty import (
     lower_bound,
     risk_of_claim,
     seconds_per_call,
-    share_interval,
 )
 from notsodeep.distillation.distilled import choose, rows_to_certify
 from notsodeep.distillation.guard import ErrorEstimate, chance_of_another_class
+from notsodeep.intervals import share_interval
 from notsodeep.nets import DEQNet
 
 

@@ -13,8 +13,14 @@ from torch.utils.data import DataLoader, TensorDataset
 import notsodeep as nsd
 from notsodeep.distillation import Distilled, distill, guarded
 from notsodeep.distillation.certainty import relative_error
-from notsodeep.distillation.fitting import Fitter, fit_linear
-from notsodeep.distillation.step_fit import Equilibria, fit_steps, narrowed, representative_units
+from notsodeep.distillation.fitting import (
+    Equilibria,
+    Fitter,
+    fit_linear,
+    fit_steps,
+    narrowed,
+    representative_units,
+)
 from notsodeep.distillation.student_networks import DEQCell, PlainMLP, StepsNet, UnrolledCell
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, fit
 from notsodeep.progress import silent
@@ -424,7 +430,7 @@ def test_the_teacher_answers_for_rows_that_are_not_finite(rows: Tensor, small: D
 @pytest.mark.parametrize("kind", ["relaxed", "closed form", "mlp"])
 def test_an_onnx_file_computes_the_same(small: Distilled, tmp_path: Path, rows: Tensor, kind: str) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    from notsodeep.distillation.onnx_export import export_onnx
+    from notsodeep.distillation.distilled import export_onnx
 
     network = [one.network for one in small.candidates if one.kind == kind][-1]
     file = export_onnx(network, tmp_path / "student.onnx")
@@ -440,7 +446,7 @@ def test_an_onnx_file_computes_the_same(small: Distilled, tmp_path: Path, rows: 
 @pytest.mark.slow
 def test_an_onnx_file_of_images_takes_any_number_of_them(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    from notsodeep.distillation.onnx_export import export_onnx
+    from notsodeep.distillation.distilled import export_onnx
 
     net = ConvDEQNet(nsd.ConvDEQ("gelu", 0.3, readout="pool", padding="circular"), 2, 6, 3, 5, seed=0)
     student = StepsNet(net, net.plain_weights(), 2)

@@ -10,7 +10,7 @@ from tolerances import Oracle, assert_close
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
 from notsodeep.equivalents import coefficients, equivalence_error, equivalent
-from notsodeep.equivalents.error import distance_to_exact
+from notsodeep.equivalents.equivalent import distance_to_exact
 from notsodeep.errors import InputError
 from notsodeep.gaussian.moments import mehler
 from notsodeep.kernels import exact_kernel

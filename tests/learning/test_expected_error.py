@@ -7,8 +7,7 @@ import pytest
 from scipy.optimize import brentq
 from tolerances import assert_within_noise
 
-from notsodeep.learning.population_curves import PoolCurves, expected_error
-from notsodeep.learning.trained_kernel import TrainedKernel
+from notsodeep.learning.trained_kernel import PoolCurves, TrainedKernel, expected_error
 
 POWERS = np.arange(1.0, 301.0)
 EIGENVALUES = POWERS**-1.3

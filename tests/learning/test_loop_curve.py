@@ -5,7 +5,7 @@ import pytest
 
 import notsodeep as nsd
 from notsodeep.learning import step_kernel
-from notsodeep.learning.loop_curve import Readout
+from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.models import normalised_adjacency
 
 RNG = np.random.default_rng(0)
@@ -85,12 +85,10 @@ def test_at_finite_width_mean_and_variance_are_those_of_independent_neurons():
         drawn = factor @ np.random.default_rng(seed).normal(size=(90, width)) / np.sqrt(width)
         K = drawn[:60] @ drawn[:60].T
         outputs.append(drawn[60:] @ drawn[:60].T @ np.linalg.solve(K + 0.02 * np.eye(60), y))
-    readout = Readout.of(C[:60, :60], y, 0.02, width)
-    variance = readout.variance(C[60:, :60], np.diag(C)[60:])
-    assert np.var(outputs, axis=0).mean() == pytest.approx(variance.mean(), rel=0.1)
-    assert np.abs(np.mean(outputs, axis=0) - readout.outputs(C[60:, :60])).max() < 5.0 * np.sqrt(
-        variance.max() / 200
-    )
+    readout = TrainedKernel.of(C[:60, :60], y, intercept=False)
+    scores = readout.at(C[60:, :60] @ readout.vectors, np.diag(C)[60:], 0.02, width)
+    assert np.var(outputs, axis=0).mean() == pytest.approx(scores.variance.mean(), rel=0.1)
+    assert np.abs(np.mean(outputs, axis=0) - scores.mean).max() < 5.0 * np.sqrt(scores.variance.max() / 200)
 
 
 def test_a_graph_is_trained_and_tested_on_its_nodes():

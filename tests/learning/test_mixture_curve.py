@@ -10,10 +10,9 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.learning import best_ridge, learning_curve
-from notsodeep.learning.gaussian_scores import chance_of_largest
 from notsodeep.learning.mixture_features import ClassFeatures, _Inputs
-from notsodeep.learning.mixture_ridge import mean_square_error, mixture_scores
-from notsodeep.learning.population_curves import expected_error
+from notsodeep.learning.mixture_ridge import chance_of_largest, mean_square_error, mixture_scores
+from notsodeep.learning.trained_kernel import expected_error
 
 
 def two_classes(p: int, weights: tuple[float, float] = (0.5, 0.5)) -> nsd.GaussianMixture:

@@ -198,9 +198,6 @@ NORMS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "reciprocal root": lambda s, h: h * torch.rsqrt(torch.mean(h * h, dim=-1, keepdim=True) + 1e-8),
     "root": lambda s, h: h / (h.square().mean(1, keepdim=True) + 1e-8).sqrt(),
     "power": lambda s, h: h * (h.pow(2).mean(-1, True) + 1e-8) ** -0.5,
-    "sum": lambda s, h: h / torch.sqrt((h**2).sum(-1, keepdim=True) / h.shape[-1]),
-    "normalize": lambda s, h: 4.0 * F.normalize(h, dim=-1),
-    "norm": lambda s, h: h / (h.norm(dim=-1, keepdim=True) * h.size(-1) ** -0.5).clamp(min=1e-8),
 }
 
 
@@ -209,8 +206,6 @@ def test_norms_that_are_written_out(name: str) -> None:
     cell = Cell(lambda s, z, x: NORMS[name](s, z + s.U(x)), U=linear(P, bias=False), norm=nn.RMSNorm(M))
     z, x = cells.state(), cells.input()
     step = cells.norm(z + cells.dense(x, square(cell.U.weight)))
-    if name == "normalize":
-        step = 4.0 * (0.25 * step)
     assert_same(from_torch(cell, Z, X), step)
 
 
@@ -299,6 +294,8 @@ REFUSED: list[tuple[Callable[..., Tensor], str]] = [
     (lambda s, z, x: torch.prelu(s.W(z) + s.U(x), s.slope), "prelu"),
     (lambda s, z, x: torch.tanh(s.W(z) + s.U(F.dropout(x, 0.5))), "dropout.*active in evaluation mode"),
     (lambda s, z, x: z * torch.rsqrt(z.pow(2).mean(-1, keepdim=True) + 1.0) + s.U(x), "not small"),
+    (lambda s, z, x: F.normalize(z + s.U(x), dim=-1), "norm.*not an operation"),
+    (lambda s, z, x: F.glu(s.both(z)) + s.U(x), r"glu.*chunk"),
     (_branch, "values of tensors"),
     (lambda s, z, x: s.U(x)[:, :3], "must return a state like z"),
     (lambda s, z, x: s.U(z), "fails"),
@@ -313,6 +310,7 @@ def test_what_cannot_be_read_is_named_with_its_line(function: Any, words: str) -
     layers = {
         "W": linear(M), "V": linear(M), "U": linear(P), "heads": nn.MultiheadAttention(M, 2), "gru": nn.GRUCell(P, M),
         "batch": nn.BatchNorm1d(M), "weighted": weighted, "slope": nn.Parameter(torch.ones(1)),
+        "both": linear(M, 2 * M),
     }  # fmt: skip
     with pytest.raises(InputError, match=words):
         from_torch(Cell(function, **layers), Z, X)

@@ -168,7 +168,7 @@ def test_a_single_output_and_images() -> None:
 def test_bad_input_is_refused() -> None:
     X, y = digits(60)
     cases: list[tuple[tuple[Any, ...], str]] = [
-        ((RELU, (X, y[:50])), "60 samples and y 50 labels"),
+        ((RELU, (X, y[:50])), "y has shape .50,. for 60 samples"),
         ((RELU, (X, [None, np.nan, *y[2:]])), "no label for 2 of 60"),
         ((RELU, (X, y, y)), "tuple of 3"),
         ((RELU, (X, y), []), "steps is empty"),

@@ -14,8 +14,8 @@ from depth_tasks import chain, digits
 import notsodeep as nsd
 from notsodeep.distillation import distill
 from notsodeep.verdicts import DepthCurve, OrdinaryNetwork
-from notsodeep.verdicts.depth_result import curve_of_scores
-from notsodeep.verdicts.rules import decide_trained, decide_untrained
+from notsodeep.verdicts.depth_curve import curve_of_scores
+from notsodeep.verdicts.verdict import decide_trained, decide_untrained
 
 STEPS = np.array([1.0, 4.0, 16.0, np.inf])
 

@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.closed_forms import hard_tanh_layer, leaky_relu_layers
 from notsodeep.designs.families import DesignTask, FamilySolution, NetworkFamily, is_centred
-from notsodeep.designs.flow import flow_design
-from notsodeep.designs.injected import InjectedFamily, kernels_of, reference_target, values_at
+from notsodeep.designs.injected import InjectedFamily, flow_design, kernels_of, reference_target, values_at
 from notsodeep.designs.layered import (
     CubicLayers,
     HardTanhLayers,
@@ -24,7 +23,7 @@ from notsodeep.designs.layered import (
 from notsodeep.designs.matching_equations import EXACT, LayerKind
 from notsodeep.designs.pair_kernels import spread
 from notsodeep.designs.result import KERNELS, Attempt, Design
-from notsodeep.equivalents.error import kernel_distance
+from notsodeep.equivalents.equivalent import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ, Explicit, Model, NeuralODE, as_tau
@@ -261,7 +260,7 @@ def _injected_if_closer(
     """
     if not isinstance(task.model, DEQ) or task.kernel == "ntk_paper" or solution.misfit is not None:
         return solution, made
-    distance = _distance_around(task) if rows is None else _distance_on_rows(task, rows)
+    distance = _distance_from(task, rows)
     ours = distance(made.network)
     if rows is not None and ours <= _CLOSE_ENOUGH:
         return solution, made
@@ -282,14 +281,11 @@ def _injected_if_closer(
     return solution, replace(made, tried=(*made.tried, Attempt(other.family.label, other.residual, words)))
 
 
-def _distance_around(task: DesignTask) -> Callable[[Model], float]:
-    reference = reference_target(task.model, task.tau0, task.kernel)
-    return lambda network: reference.distance(
-        [values_at(network, reference.pairs, name) for name in reference.kernels]
-    )
-
-
-def _distance_on_rows(task: DesignTask, rows: Array) -> Callable[[Model], float]:
+def _distance_from(task: DesignTask, rows: Array | None) -> Callable[[Model], float]:
+    """The distance of a network's kernels from those of the model, on rows or around τ0."""
+    if rows is None:
+        known = reference_target(task.model, task.tau0, task.kernel)
+        return lambda network: known.distance([values_at(network, known.pairs, one) for one in known.kernels])
     target = {name: exact_kernel(task.model, rows, kernel=name) for name in kernels_of(task.kernel)}
     return lambda network: max(
         kernel_distance(matrix, exact_kernel(network, rows, kernel=name)).up_to_factor

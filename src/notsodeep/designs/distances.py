@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.designs.families import plain_layers
 from notsodeep.designs.result import Design
-from notsodeep.equivalents.error import KernelDistance, kernel_distance
+from notsodeep.equivalents.equivalent import KernelDistance, kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ
@@ -122,6 +122,3 @@ def twin_distances(
     by_kernels = made.target is None or made.misfit is not None
     agree = None if by_kernels else made.exact
     return TwinDistances(which, len(rows), twin, cut, dict(zip(compared, plain, strict=True)), agree)
-
-
-__all__ = ["ExactKernel", "TwinDistances", "twin_distances"]

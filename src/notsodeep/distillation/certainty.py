@@ -104,15 +104,3 @@ def seconds_per_call(modules: Mapping[str, Callable[[Tensor], Any]], X: Tensor) 
         for name, module in modules.items():
             times[name].append(elapsed(module, calls[name]))
     return {name: min(values) for name, values in times.items()}
-
-
-__all__ = [
-    "RISK",
-    "agreement",
-    "agreement_interval",
-    "lower_bound",
-    "relative_error",
-    "risk_of_claim",
-    "seconds_per_call",
-    "share_interval",
-]

@@ -172,6 +172,3 @@ def guarded(
     elif not threshold >= 0.0:
         raise InputError(f"threshold must be 0 or more; got {threshold!r}.")
     return Guarded(distilled.network, teacher, estimate, float(threshold))
-
-
-__all__ = ["ErrorEstimate", "Guarded", "chance_of_another_class", "guarded"]

@@ -278,15 +278,3 @@ class PlainMLP(Student):
         for layer in self.layers:
             z = torch.relu_(layer(z))
         return z
-
-
-__all__ = [
-    "LARGEST",
-    "DEQCell",
-    "ModuleCell",
-    "PlainMLP",
-    "StepsNet",
-    "Student",
-    "UnrolledCell",
-    "linear_layer",
-]

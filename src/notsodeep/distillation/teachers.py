@@ -199,6 +199,3 @@ def _refuse_constant(outputs: Tensor) -> None:
             f"The teacher's outputs are the same for {len(outputs)} random rows of X, so there is nothing to learn. "
             "Give more or other rows."
         )
-
-
-__all__ = ["MOST_TEST", "Split", "Teacher", "read_samples", "split_rows"]

@@ -1,8 +1,13 @@
 """High-dimensional equivalents: scalars, structured operators, spectra (docs/theory.md, sections 4–6, 8)."""
 
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.equivalent import equivalent
-from notsodeep.equivalents.error import KernelDistance, distance_to_exact, equivalence_error, kernel_distance
+from notsodeep.equivalents.equivalent import (
+    KernelDistance,
+    distance_to_exact,
+    equivalence_error,
+    equivalent,
+    kernel_distance,
+)
 from notsodeep.equivalents.flow_series import flow_coefficients as _registered  # noqa: F401
 from notsodeep.equivalents.operators import StructuredOperator
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density

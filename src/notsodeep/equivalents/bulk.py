@@ -9,9 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.polynomial import chebyshev
 
-from notsodeep.equivalents.mixture_covariances import Values
 from notsodeep.equivalents.resolvent import Noise, interpolated, solve_line, solve_on_axis
-from notsodeep.equivalents.support import Point, SpectralGap, find_gaps, with_gaps
+from notsodeep.equivalents.spectral_gaps import Point, SpectralGap, find_gaps, with_gaps
 from notsodeep.errors import ConvergenceError
 from notsodeep.linalg.chebyshev import chebyshev_coefficients, chebyshev_nodes, clenshaw
 from notsodeep.validation import Array, IntArray
@@ -135,12 +134,6 @@ def _intervals(gaps: list[SpectralGap], n: int, rank: int) -> list[tuple[float, 
     return list(zip(lows, highs, masses, strict=True))
 
 
-def _halves(panels: Array) -> Array:
-    start, stop = panels.T
-    middle = (start + stop) / 2.0
-    return np.stack([start, middle, middle, stop], axis=1).reshape(-1, 2)
-
-
 def _panel_nodes(panels: Array) -> Array:
     """Chebyshev's points of each panel, ascending in it, all in one row."""
     place = chebyshev_nodes(_ORDER)[::-1]
@@ -157,7 +150,8 @@ def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
     low, high, _ = interval
     panels = sliding_window_view(np.linspace(0.0, np.pi, _PANELS + 1), 2)
     solution = solve_line(noise, _position(low, high, _panel_nodes(panels)))
-    known = _Table(_panel_nodes(panels), solution.g)
+    # Solutions known so far, in ascending θ, from which guesses are interpolated.
+    known_theta, known_g = _panel_nodes(panels), solution.g
     done: list[Array] = []
     largest, residual = 0.0, 0.0
     while not solution.outside.any():
@@ -173,10 +167,15 @@ def _bulk(noise: Noise, interval: tuple[float, float, float]) -> Bulk | Point:
         done.append(np.concatenate([panels, series], axis=1)[ready])
         if ready.all():
             return _checked(interval, np.concatenate(done), residual)
-        panels = _halves(panels[~ready])
+        start, stop = panels[~ready].T
+        middle = (start + stop) / 2.0
+        panels = np.stack([start, middle, middle, stop], axis=1).reshape(-1, 2)
         theta = _panel_nodes(panels)
-        solution = solve_on_axis(noise, _position(low, high, theta), known.at(theta))
-        known = known.joined(theta, solution.g)
+        guess = interpolated(theta, known_theta, known_g)
+        solution = solve_on_axis(noise, _position(low, high, theta), guess)
+        known_theta, known_g = np.append(known_theta, theta), np.concatenate([known_g, solution.g])
+        order = np.argsort(known_theta)
+        known_theta, known_g = known_theta[order], known_g[order]
     first = int(np.argmax(solution.outside))
     return Point(float(_position(low, high, _panel_nodes(panels))[first]), np.asarray(solution.g.real[first]))
 
@@ -195,19 +194,3 @@ def _checked(interval: tuple[float, float, float], panels: Array, residual: floa
             "Two bulks may be about to touch there: change n or a covariance slightly, and report the case.",
         )
     return Bulk(low, high, mass, breaks, series, abs(integral - mass), residual)
-
-
-@dataclass(frozen=True, eq=False)
-class _Table:
-    """Solutions known so far, in ascending θ, from which guesses are interpolated."""
-
-    theta: Array
-    g: Values
-
-    def at(self, theta: Array) -> Values:
-        return interpolated(theta, self.theta, self.g)
-
-    def joined(self, theta: Array, g: Values) -> _Table:
-        every = np.concatenate([self.theta, theta])
-        order = np.argsort(every)
-        return _Table(every[order], np.concatenate([self.g, g])[order])

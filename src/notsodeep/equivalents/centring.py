@@ -104,6 +104,3 @@ def centred_kernel_coefficients(
         q, variances = model.preactivation_variances(tau0)[-1], "ck"
     slope = float(weights @ exact_diagonal(model, squares, variances))
     return Coefficients(linear, norm, trace, diagonal, tau0, kernel, sqrt(q), slope), constant
-
-
-__all__ = ["centred_kernel_coefficients", "mean_effect", "refuse_large_mean"]

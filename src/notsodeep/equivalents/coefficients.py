@@ -92,7 +92,6 @@ class LayerMoments:
     """The moments of a centred activation at q: M_0 ≃ 0, M_1, M_2, S, S', E1 of docs/theory.md section 2."""
 
     q: float
-    mean: float
     slope: float
     curvature: float
     energy: float
@@ -117,7 +116,6 @@ class LayerMoments:
             )
         return cls(
             q=q,
-            mean=mean,
             slope=float(mean_derivative(phi, q, 1)),
             curvature=float(mean_derivative(phi, q, 2)),
             energy=energy,
@@ -160,7 +158,11 @@ def no_equivalent(model: object) -> InputError:
 
 @scalars_of.register
 def _implicit(model: DEQ, tau0: float, kernel: str) -> Coefficients:
-    _refuse_without_equivalent(model)
+    _refuse_bias(model)
+    if model.sigma_b2 == 0.0:
+        raise InputError(
+            "sigma_b2 = 0 cuts the network off from its input: its kernel does not depend on the data."
+        )
     moments = LayerMoments.of(model.activation, model.preactivation_variance(tau0))
     features = _implicit_features(model, tau0, moments)
     if kernel == "ck":
@@ -175,14 +177,6 @@ def _refuse_bias(model: DEQ | Explicit) -> None:
         raise InputError(
             f"bias2 = {model.bias2:g} puts a constant of order 1 off the diagonal, which the asymptotic "
             "equivalent does not cover. Set bias2=0, or use form='refined', which carries the bias."
-        )
-
-
-def _refuse_without_equivalent(model: DEQ) -> None:
-    _refuse_bias(model)
-    if model.sigma_b2 == 0.0:
-        raise InputError(
-            "sigma_b2 = 0 cuts the network off from its input: its kernel does not depend on the data."
         )
 
 
@@ -283,14 +277,12 @@ def explicit_coefficients(model: Explicit, tau0: float, kernel: str) -> Coeffici
 
 def entering_layer(signal: Coefficients, weight: float, inject: float) -> Coefficients:
     """The scalars of weight · K + inject · XXᵀ, what enters a layer that sees the input again, (7.10)."""
-    return Coefficients(
+    return replace(
+        signal,
         linear=weight * signal.linear + inject,
         norm=weight * signal.norm,
         trace=weight * signal.trace,
         diagonal=weight * signal.diagonal + inject * signal.tau0**2,
-        tau0=signal.tau0,
-        kernel=signal.kernel,
-        tau_star=signal.tau_star,
         variance_slope=weight * signal.variance_slope + inject,
     )
 

@@ -23,9 +23,9 @@ from scipy.special import ndtri
 from notsodeep.data import ClassStatistics, GaussianMixture
 from notsodeep.data.mixtures import largest_remainder
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
-from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
+from notsodeep.equivalents.spectral_gaps import Perturbation
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, IntArray
@@ -122,7 +122,16 @@ def refined(
     gain = np.maximum(own + _tilt(gmm, stats, scalars, stretch)[groups.member], 0.0)
     diagonal = diagonal - gain * stretch / square * groups.squares
     noise, room = _noise(gmm, stats, scalars, groups, gain, diagonal, stretch)
-    perturbation = _perturbation(gmm, stats, scalars, groups, noise, own, stretch)
+    # What α₃ c_ij² is at the means stands beside T, not in their scale.
+    between = np.ix_(groups.member, groups.member)
+    second = scalars.trace * (stats.T + gmm.mean_gram**2 / gmm.p) / stretch
+    surplus = np.outer(noise.mean_scale, noise.mean_scale) - np.sqrt(np.outer(own, own))
+    perturbation = Perturbation(
+        noise=noise,
+        trace_part=second[between] - surplus * gmm.mean_gram[between] / square,
+        norm_part=np.sqrt(scalars.norm * gmm.p / stretch) * (groups.squares - square),
+        norm_weights=np.zeros(len(groups.sizes)),
+    )
     return FiniteKernel(noise, perturbation, float(diagonal.min() - stretch * room), stretch)
 
 
@@ -156,28 +165,6 @@ def _noise(
         scatter=scatter,
     )
     return noise, room
-
-
-def _perturbation(
-    gmm: GaussianMixture,
-    stats: ClassStatistics,
-    scalars: Coefficients,
-    groups: Groups,
-    noise: Noise,
-    own: Array,
-    stretch: float,
-) -> Perturbation:
-    """Means, T and norms of the groups; what α₃ c_ij² is at the means stands beside T, not in their scale."""
-    between = np.ix_(groups.member, groups.member)
-    square = stats.tau0**2
-    second = scalars.trace * (stats.T + gmm.mean_gram**2 / gmm.p) / stretch
-    surplus = np.outer(noise.mean_scale, noise.mean_scale) - np.sqrt(np.outer(own, own))
-    return Perturbation(
-        noise=noise,
-        trace_part=second[between] - surplus * gmm.mean_gram[between] / square,
-        norm_part=np.sqrt(scalars.norm * gmm.p / stretch) * (groups.squares - square),
-        norm_weights=np.zeros(len(groups.sizes)),
-    )
 
 
 def _tilt(gmm: GaussianMixture, stats: ClassStatistics, scalars: Coefficients, stretch: float) -> Array:

@@ -6,7 +6,7 @@
     print(spectrum.describe())
 
 The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are folds of the equation
-(`support`), the isolated eigenvalues are zeros of a matrix that grows along the line (`isolated`), and
+(`spectral_gaps`), the isolated eigenvalues are zeros of a matrix that grows along the line, and
 `form="refined"` adds what is known of finite n and p (`groups`).
 """
 
@@ -25,17 +25,15 @@ from notsodeep.display import Shown
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
+from notsodeep.equivalents.equivalent import FORMS
 from notsodeep.equivalents.groups import FiniteKernel, refined
-from notsodeep.equivalents.isolated import Perturbation
 from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise
-from notsodeep.equivalents.support import SpectralGap
+from notsodeep.equivalents.spectral_gaps import Perturbation, SpectralGap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, as_count, frozen, one_of
-
-FORMS = ("asymptotic", "refined")
 
 #: Points of the published grid on each interval of the bulk.
 POINTS = 2049
@@ -233,12 +231,13 @@ def _assembled(parts: FiniteKernel, scalars: Coefficients, points: int) -> Limit
     rank = noise.rank()
     bulks, gaps = find_bulks(noise, rank)
     at_zero, counts = _populations(perturbation, gaps, bulks, rank)
-    sizes, isolated = list(counts), []
+    sizes, isolated, alignment = list(counts), [], []
     for gap in gaps:
         for root, times in perturbation.roots(gap):
             place = _bulk_of(root, bulks, noise)
             if place is None:
-                isolated += perturbation.aligned(gap, root, times)
+                isolated += [stretch * root + origin] * times
+                alignment += perturbation.aligned(gap, root, times)
             else:
                 sizes[place] += times
     z = np.concatenate([_grid(bulk, points) for bulk in bulks])
@@ -249,8 +248,8 @@ def _assembled(parts: FiniteKernel, scalars: Coefficients, points: int) -> Limit
         density=frozen(density),
         atoms=((origin, (noise.n - rank) / noise.n),) if rank < noise.n else (),
         edges=frozen(stretch * edges + origin),
-        isolated=frozen(np.array([stretch * one.z + origin for one in isolated])),
-        alignment=frozen(np.array([one.alignment for one in isolated]).reshape(-1, noise.member.max() + 1)),
+        isolated=frozen(np.array(isolated, dtype=np.float64)),
+        alignment=frozen(np.array(alignment, dtype=np.float64).reshape(-1, noise.member.max() + 1)),
         counts=tuple(sizes),
         atom_counts=(at_zero,) if rank < noise.n else (),
         scalars=scalars,

@@ -115,12 +115,16 @@ class Fields:
 
     def own_expectation(self, field: Array) -> Array:
         """F of a step with itself, from moments of one variable."""
-        return moment_at(second_moment, self.phi, field)
+        return self._own(0, field)
 
     @cached_property
     def slopes(self) -> Array:
         """F' at the equilibrium."""
-        return moment_at(derivative_second_moment, self.phi, self.equilibrium)
+        return self._own(1, self.equilibrium)
+
+    def _own(self, order: int, field: Array) -> Array:
+        """F or F' of a step with itself."""
+        return moment_at((second_moment, derivative_second_moment)[order], self.phi, field)
 
     def small_products(self, moved: Array, change: Array, other: Array) -> Array:
         """E[(φ(h + t) − φ(h))(φ(h' + t') − φ(h'))] for small increments t, t' of pre-activations at the equilibrium.
@@ -159,7 +163,12 @@ class Fields:
     @cached_property
     def spread_rate(self) -> Array:
         """r of each sample: r² is the spectral radius of Δ ↦ σ_a² 𝒜(F'(Λ) ∘ Δ)."""
-        return np.sqrt(self.feedback * self._leading(lambda field: self.mix(self.slopes * field), 1.0)[0])
+        return np.sqrt(self.feedback * self._mode[0])
+
+    @cached_property
+    def _mode(self) -> tuple[Array, Array]:
+        """The spectral radius of Δ ↦ 𝒜(F'(Λ) ∘ Δ) and its field."""
+        return self._leading(lambda field: self.mix(self.slopes * field), 1.0)
 
     @cached_property
     def norm_rate(self) -> Array:
@@ -167,9 +176,8 @@ class Fields:
         limit = self.equilibrium
         if self.mixing is None:
             return np.abs(contraction_rates(self.phi, self.feedback, self.forcing).norm[:, 0])
-        return self._leading(lambda small: self.step(self.own_expectation(limit + small)) - limit, NORM_STEP)[
-            0
-        ]
+        step = self._leading(lambda small: self.step(self.own_expectation(limit + small)) - limit, NORM_STEP)
+        return step[0]
 
     def _leading(self, linear: Callable[[Array], Array], size: float) -> tuple[Array, Array]:
         """The spectral radius of a linear map of fields and its field, by power iteration at this relative size."""
@@ -186,24 +194,16 @@ class Fields:
     @cached_property
     def concentration(self) -> Array:
         """κ of each sample: m units fluctuate like a Gaussian matrix of size m/κ, docs/theory.md (13.5)."""
-        mode = self._leading(lambda field: self.mix(self.slopes * field), 1.0)[1]
-        return self._concentration(
-            mode, self._leading(lambda field: self.mix_back(self.slopes * field), 1.0)[1]
-        )
-
-    def _concentration(self, mode: Array, adjoint: Array) -> Array:
-        """κ from the leading field of directions and from that of the adjoint."""
-        weight, fourth = mode * adjoint, moment_at(_slope_fourth_moment, self.phi, self.equilibrium)
+        # 𝒜 of filters is its own adjoint.
+        weight, fourth = self._mode[1] ** 2, moment_at(_slope_fourth_moment, self.phi, self.equilibrium)
         return np.asarray((weight**2 * fourth).sum(axis=1) / (weight * self.slopes).sum(axis=1) ** 2)
 
     @cached_property
     def adjoint_terms(self) -> Array:
         """Squared norms of the terms (Jᵀ)^j w of the adjoint for random cotangents w, (samples, terms)."""
         # Cotangents are independent at all positions: the identity.
-        terms, term = (
-            [],
-            np.ones_like(self.forcing) if self.forcing.ndim == 2 else np.eye(len(self.mixing))[None],
-        )
+        rows = self.forcing.ndim == 2
+        terms, term = [], np.ones_like(self.forcing) if rows else np.eye(len(self.mixing))[None]
         for _ in range(1 if self.mixing is None else ADJOINT_TERMS):
             terms.append(self.total(term))
             term = self.feedback * self.mix_back(self.slopes * term)
@@ -221,13 +221,15 @@ class GraphFields(Fields):
         """Sᵀ M S."""
         return np.asarray(self.mixing.T @ field @ self.mixing)
 
-    def _concentration(self, mode: Array, adjoint: Array) -> Array:
+    @cached_property
+    def concentration(self) -> Array:
         """E tr[(DΔDΓ)²]/(E tr DΔDΓ)² with D = diag φ'(h), h ~ N(0, Λ), by random draws of h."""
+        adjoint = self._leading(lambda field: self.mix_back(self.slopes * field), 1.0)[1]
         values, vectors = np.linalg.eigh(self.equilibrium[0])
         draws = max(32, min(GRAPH_POINTS, GRAPH_NUMBERS // self.mixing.size))
         normal = np.random.default_rng(0).standard_normal((draws, len(values)))
         slopes = self.phi.derivative(normal * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
-        product = self.outer(slopes, slopes) * mode @ adjoint
+        product = self.outer(slopes, slopes) * self._mode[1] @ adjoint
         squares = (product * product.swapaxes(1, 2)).sum(axis=(1, 2))
         return np.array([squares.mean() / np.trace(product, axis1=1, axis2=2).mean() ** 2])
 
@@ -251,20 +253,12 @@ class GraphFields(Fields):
         """F of all pairs of nodes at two steps."""
         return np.asarray(self._tiles(left, right, covariance)[0])
 
-    def own_expectation(self, field: Array) -> Array:
-        """F of all pairs of nodes at one step."""
+    def _own(self, order: int, field: Array) -> Array:
+        """F or F' of all pairs of nodes at one step."""
         q = self.variances(field)
-        value = self.expectations(q, q, field)
-        np.fill_diagonal(value[0], super().own_expectation(q))
-        return value
-
-    @cached_property
-    def slopes(self) -> Array:
-        """F' of all pairs of nodes at the equilibrium."""
-        q = self.variances(self.equilibrium)
-        slopes = self._tiles(q, q, self.equilibrium)[1]
-        np.fill_diagonal(slopes[0], moment_at(derivative_second_moment, self.phi, q))
-        return np.asarray(slopes)
+        values = np.asarray(self._tiles(q, q, field)[order])
+        np.fill_diagonal(values[0], super()._own(order, q))
+        return values
 
 
 def _slope_fourth_moment(phi: Activation, q: Array) -> Array:

@@ -1,24 +1,27 @@
-"""`forecast`: what a solver will do with a model, before a network exists."""
+"""`forecast`: what a solver will do with a model, before a network exists; `phase_diagram`: over two parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial, singledispatch
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from notsodeep.cells.layouts import Layout
+from notsodeep.cells.rates import Perturbations
+from notsodeep.cells.sample_terms import equilibrium_terms
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.cell_forecast import forecast_cell
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
-from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast
-from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, error_curve, residual_curve
+from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast, PhaseDiagram
+from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, distance_curve
 from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.models.cell_models import CellModel
-from notsodeep.validation import Array, as_count
+from notsodeep.validation import Array, as_count, as_floats, as_number
 
 MAX_STEPS = 200
 # Rows with more distinct norms than this are interpolated between as many norms, in log ‖x‖².
@@ -50,7 +53,7 @@ def forecast(
     """
     steps = as_count(max_steps, "max_steps")
     if z0 is None and not hasattr(model, "parameters"):
-        return predict(model, X, width, steps)
+        return _predict(model, X, width, steps)
     if width is not None or (z0 is not None and hasattr(model, "spec")):
         raise InputError("width is for models, and z0 for a cell of your own: leave it out.")
     from notsodeep.forecasts.measured import measure_cell, measure_network
@@ -59,16 +62,20 @@ def forecast(
         return measure_cell(model, X, z0, steps)
     initial = None
     with suppress(ConvergenceError):
-        initial = predict(model.spec, X, None, steps)
+        initial = _predict(model.spec, X, None, steps)
     return measure_network(model, X, steps, initial)
 
 
-@singledispatch
-def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
+def _predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     """The forecast of a model: in the wide limit, or of the median network of a width.
 
-    A new class of models registers with `fields_of`, or here if its covariances are no such fields.
+    A new class of models registers with `fields_of`. Cells that have no name of their own are predicted by
+    perturbations and the covariances between steps.
     """
+    if isinstance(model, CellModel):
+        if model.shorthand is None:
+            return forecast_cell(model, X, width, max_steps)
+        return _predict(model.shorthand, X, width, max_steps)
     fields = fields_of(model, X)
     loop = fields.loop_steps
     try:
@@ -79,12 +86,12 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
             raise
         spread = norm = np.full(len(fields.forcing), np.inf)
     rate, chance, error, remark = np.maximum(spread, norm), None, None, ""
-    residuals = _curves(residual_curve, fields, loop or max_steps)
+    residuals = _curves(distance_curve, fields, loop or max_steps)
     residuals = _padded(residuals, loop or residuals.shape[1])
     columns = loop + 1 if loop else residuals.shape[1]
     errors = np.full((len(rate), columns), np.nan)
     if np.isfinite(rate).all():
-        errors = _padded(_curves(error_curve, fields, columns), columns)
+        errors = _padded(_curves(partial(distance_curve, to_limit=True), fields, columns), columns)
     if width is not None:
         chance, error, remark = settling_probability(fields.phi.name, rate, as_count(width, "width"))
     if width is not None and (rate < 1.0).any():
@@ -99,14 +106,6 @@ def predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
         partial(_curves, _anderson, fields, loop or max_steps), chance, error, remark, width, loop,
         safe_gain=partial(_safe_gain, fields),
     )  # fmt: skip
-
-
-@predict.register
-def _(model: CellModel, X: Any, width: int | None, max_steps: int) -> Forecast:
-    """A named model as such, any other cell by its perturbations and the covariances between its steps."""
-    if model.shorthand is not None:
-        return predict(model.shorthand, X, width, max_steps)
-    return forecast_cell(model, X, width, max_steps)
 
 
 def _at_size(size: Array, spread: Array, norm: Array, curve: Array) -> Array:
@@ -186,4 +185,46 @@ def _safe_gain(fields: Fields) -> tuple[float, float]:
     return low, fields.feedback
 
 
-__all__ = ["forecast", "predict"]
+def phase_diagram(
+    make_model: Callable[[float, float], Any],
+    gain: Sequence[float],
+    injection: Sequence[float],
+    norm: float = 1.0,
+) -> PhaseDiagram:
+    """Compute contraction rates over a grid of two parameters.
+
+    Args:
+        make_model: `make_model(gain, injection)` returns a `DEQ`, `ConvDEQ`, `GraphDEQ`, or an `Equilibrium` of rows.
+            For images and graphs the rate is that where every position has an input of this norm, far from borders.
+        gain: values of its first argument.
+        injection: values of its second argument.
+        norm: ‖x‖ of a sample.
+    """
+    columns, rows = as_floats(gain, "gain", ndim=1), as_floats(injection, "injection", ndim=1)
+    if not len(columns) or not len(rows):
+        raise InputError("gain and injection need at least one value each.")
+    length = as_number(norm, "norm", positive=True)
+    rate = [[_rate(make_model(float(a), float(b)), length) for a in columns] for b in rows]
+    return PhaseDiagram(columns, rows, np.array(rate), length)
+
+
+def _rate(model: Any, norm: float) -> float:
+    """The rate of a sample of this norm; infinite where variances have no fixed point."""
+    X = np.full((1, 1), norm)
+    try:
+        if not isinstance(model, CellModel) or model.shorthand is not None:
+            named = getattr(model, "shorthand", model)
+            fields = fields_of(getattr(named, "dense", named), X)
+            return float(np.maximum(fields.spread_rate, fields.norm_rate)[0])
+        if model.cell.samples != "rows":
+            raise InputError(
+                "phase_diagram takes cells of rows: images and graphs have a rate for each sample."
+            )
+        layout = Layout("own")
+        solved = equilibrium_terms(model.cell, layout, X[None] ** 2)
+        return float(Perturbations(model.cell, layout, *solved).rate()[0, 0])
+    except ConvergenceError:
+        return np.inf
+
+
+__all__ = ["forecast", "phase_diagram"]

@@ -1,4 +1,4 @@
-"""`Forecast`: what a solver will do with each sample."""
+"""Results: `Forecast`, what a solver will do with each sample, and `PhaseDiagram`, rates over two parameters."""
 
 from __future__ import annotations
 
@@ -198,4 +198,27 @@ class Forecast(Shown):
         return facts | {"rate": float(np.max(self.rate)), "width": self.width}
 
 
-__all__ = ["SAFE_RATE", "Forecast", "GradientForecast"]
+@dataclass(frozen=True, eq=False, repr=False)
+class PhaseDiagram(Shown):
+    """Rates of the models `make_model(gain, injection)` for samples of one norm.
+
+    Attributes:
+        gain: first arguments, along columns.
+        injection: second arguments, along rows.
+        rate: factor per step of a small error, (injections, gains); infinite where variances have no fixed point.
+        norm: ‖x‖.
+    """
+
+    gain: Array
+    injection: Array
+    rate: Array
+    norm: float
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the rates as colours, with the line where the rate is 1; returns the Axes."""
+        from notsodeep.figures import plot_phase_diagram
+
+        return plot_phase_diagram(self, ax=ax)
+
+
+__all__ = ["SAFE_RATE", "Forecast", "GradientForecast", "PhaseDiagram"]

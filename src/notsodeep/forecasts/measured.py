@@ -18,7 +18,8 @@ from torch import Tensor
 from notsodeep.errors import InputError
 from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
 from notsodeep.nets import CellNet, EquilibriumNet, SolverOptions
-from notsodeep.nets.fixed_point_solvers import solve
+from notsodeep.nets.cell_equilibrium import ForwardProblem
+from notsodeep.nets.fixed_point_solvers import SolveReport, solve
 from notsodeep.validation import Array
 
 # Random cotangents, terms of the adjoint's series, and numbers in the states that are measured at once.
@@ -70,8 +71,8 @@ def measure_cell(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
 
 
 def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
+    limit, report, _ = _solved(cell, x, z0, SolverOptions(max_steps=max(max_steps, 200)))
     with torch.no_grad():
-        limit, report = solve(_CellProblem.of(cell, x, z0), SolverOptions(max_steps=max(max_steps, 200)))
         residuals, errors = _curves(cell, x, z0, limit, max_steps)
     at_once = max(1, BATCH // z0.shape[1])
     parts = [slice(i, i + at_once) for i in range(0, len(z0), at_once)]
@@ -92,38 +93,21 @@ def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, ini
     )  # fmt: skip
 
 
-class _CellProblem:
-    """The samples of a cell as a problem for the solver of `nets`, which starts at z_1, the image of z_0.
+def _solved(
+    cell: Cell, x: Tensor, z0: Tensor, options: SolverOptions
+) -> tuple[Tensor, SolveReport, list[Tensor]]:
+    """The equilibrium from z_1 = cell(z_0), and the residuals of all evaluations, NaN for samples that had finished."""
+    residuals: list[Tensor] = []
 
-    `residuals` has one tensor for each evaluation, NaN for samples that were not evaluated; `rows` are the numbers of
-    these samples among all.
-    """
+    def recorded(z: Tensor, rows: Tensor) -> Tensor:
+        image = cell(z, x[rows])
+        residuals.append(z.new_full((len(z0),), float("nan"), dtype=torch.float64))
+        residuals[-1][rows] = _relative_change(z, image)
+        return image
 
-    def __init__(self, cell: Cell, x: Tensor, first: Tensor, residuals: list[Tensor], rows: Tensor) -> None:
-        self.cell, self.x, self.first, self.residuals, self.rows = cell, x, first, residuals, rows
-        self.last = first
-
-    @classmethod
-    def of(cls, cell: Cell, x: Tensor, z0: Tensor) -> _CellProblem:
-        first = cell(z0, x)
-        return cls(cell, x, first, [_relative_change(z0, first)], torch.arange(len(z0), device=z0.device))
-
-    def start(self) -> Tensor:
-        return self.first.clone()
-
-    def step(self, x: Tensor, out: Tensor) -> None:
-        out.copy_(self.cell(x, self.x))
-        self.residuals.append(torch.full_like(self.residuals[0], float("nan")))
-        self.residuals[-1][self.rows] = _relative_change(x, out)
-        self.last = out.clone()
-
-    def solution(self, rows: Tensor) -> Tensor:
-        return self.last[rows]
-
-    def restrict(self, rows: Tensor) -> _CellProblem:
-        part = _CellProblem(self.cell, self.x[rows], self.first[rows], self.residuals, self.rows[rows])
-        part.last = self.last[rows]
-        return part
+    rows = torch.arange(len(z0), device=x.device)
+    with torch.no_grad():
+        return *solve(ForwardProblem(recorded, rows, recorded(z0, rows)), options), residuals
 
 
 def _relative_change(x: Tensor, image: Tensor) -> Tensor:
@@ -146,10 +130,9 @@ def _curves(cell: Cell, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> 
 
 def _anderson(cell: Cell, x: Tensor, z0: Tensor, max_steps: int) -> Array:
     """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
-    with torch.no_grad():
-        problem = _CellProblem.of(cell, x, z0)
-        solve(problem, SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps))
-    return torch.stack(problem.residuals, dim=1).cpu().numpy()[:, :max_steps]
+    options = SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps)
+    residuals = _solved(cell, x, z0, options)[2]
+    return torch.stack(residuals, dim=1).cpu().numpy()[:, :max_steps]
 
 
 def _jacobian_facts(cell: Cell, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:

@@ -19,18 +19,12 @@ SMALLEST, FLOOR = 1e-12, 1e-13
 MEMORY, RIDGE = 5, 2e-15
 
 
-def residual_curve(fields: Fields, steps: int) -> Array:
-    """‖z_{k+1} − z_k‖/‖z_{k+1}‖ of plain iteration from z_0 = 0, (samples, steps)."""
-    return _pair_curve(fields, steps, None)
+def distance_curve(fields: Fields, steps: int, to_limit: bool = False) -> Array:
+    """Relative residuals of plain iteration from z_0 = 0, or errors (`to_limit`), (samples, steps).
 
-
-def error_curve(fields: Fields, steps: int) -> Array:
-    """‖z_k − z*‖/‖z*‖ of plain iteration from z_0 = 0, (samples, steps)."""
-    return _pair_curve(fields, steps, fields.equilibrium)
-
-
-def _pair_curve(fields: Fields, steps: int, limit: Array | None) -> Array:
-    """Relative distances of states from their successors, or from their limit; 1 at k = 0, where the state is zero."""
+    ‖z_{k+1} − z_k‖/‖z_{k+1}‖, or ‖z_k − z*‖/‖z*‖; both are 1 at k = 0, where the state is zero.
+    """
+    limit = fields.equilibrium if to_limit else None
     first = cross = fields.forcing
     value = fields.own_expectation(first)
     second = fields.step(value) if limit is None else limit
@@ -157,4 +151,4 @@ class Anderson:
             self.states[k + 1, i] -= gamma[:, place]
 
 
-__all__ = ["Anderson", "error_curve", "residual_curve"]
+__all__ = ["Anderson", "distance_curve"]

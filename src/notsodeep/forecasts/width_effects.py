@@ -30,19 +30,12 @@ def _table() -> dict[str, Any]:
 
 def log_growth(size: Array, steps: Array) -> Array:
     """Median of log ‖Gᵏv‖/‖v‖ for Gaussian matrices G with entries of variance 1/size, (sizes, steps)."""
-    table = _table()["growth"]
-    sizes, grid = np.log2(table["sizes"]), np.array(table["scaled_steps"])
-    place = np.log2(np.clip(size, *SIZES))
-    scaled = steps / np.exp2(0.5 * place)[:, None]
-    below = np.clip(np.searchsorted(sizes, place) - 1, 0, len(sizes) - 2)
-    upper = (place - sizes[below]) / (sizes[below + 1] - sizes[below])
-    found = np.zeros_like(scaled)
-    for number, row in enumerate(np.array(table["log_growth"])):
-        weight = np.where(below == number, 1.0 - upper, 0.0) + np.where(below + 1 == number, upper, 0.0)
-        # Beyond the table the growth of a step is that of its last steps: the logarithm of the spectral radius.
-        beyond = (row[-1] - row[-2]) / (grid[-1] - grid[-2]) * np.maximum(scaled - grid[-1], 0.0)
-        found += weight[:, None] * (np.interp(scaled, grid, row) + beyond)
-    return found
+    table, place = _table()["growth"], np.log2(np.clip(size, *SIZES))[:, None]
+    grid = np.log2(table["sizes"]), np.array(table["scaled_steps"])
+    # Beyond the table the growth of a step is that of its last steps: the logarithm of the spectral radius.
+    growth = RegularGridInterpolator(grid, table["log_growth"], bounds_error=False, fill_value=None)
+    points = np.broadcast_arrays(place, steps / np.exp2(0.5 * place))
+    return np.asarray(growth(np.stack(points, axis=-1)))
 
 
 def settling_probability(name: str, rate: Array, width: int) -> tuple[Array | None, Array | None, str]:

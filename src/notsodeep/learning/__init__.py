@@ -1,10 +1,8 @@
 """Test error before training: learning curves of kernels and of networks (docs/theory.md, section 11)."""
 
 from notsodeep.learning.comparison import Comparison, compare_models
-from notsodeep.learning.curve import LearningCurve
-from notsodeep.learning.loop_curve import LoopCurve, loop_curve
-from notsodeep.learning.loop_kernels import step_kernel
-from notsodeep.learning.predictions import best_ridge, learning_curve
+from notsodeep.learning.loop_curve import LoopCurve, loop_curve, step_kernel
+from notsodeep.learning.predictions import LearningCurve, best_ridge, learning_curve
 
 __all__ = [
     "Comparison", "LearningCurve", "LoopCurve", "best_ridge", "compare_models", "learning_curve", "loop_curve",

@@ -142,6 +142,3 @@ def compare_models(
         n=size,
         width=width,
     )
-
-
-__all__ = ["Comparison", "compare_models"]

@@ -206,6 +206,3 @@ class RateTrend:
 
 def _slope(x: Array, y: Array) -> float:
     return float(np.polyfit(x, y, 1)[0])
-
-
-__all__ = ["Extrapolation", "RateTrend"]

@@ -1,24 +1,190 @@
-"""`loop_curve`: test error of a network that was trained with K steps and runs with k."""
+"""`loop_curve`: test error of a network that was trained with K steps and runs with k.
+
+Inner products of the features of one looped network after k steps and after K steps.
+
+All steps share their weights and start from z = 0, so that h₁ = σ_b B x + bias. Pre-activations of two samples at two
+steps have the covariance, docs/theory.md (15.1),
+
+    Λ(a+1, b+1) = σ_a² 𝒜F(q_a, q_b, Λ(a, b)) + b,   Λ(1, b) = Λ(a, 1) = b,   b = σ_b² C + bias.
+
+Λ(k, K) takes min(k, K) steps along a diagonal: an explicit network whose rows and columns have variances of different
+steps. Another model registers a function of its own with `step_kernel`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.optimize import brentq
 
 from notsodeep.display import Shown
+from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.forecasts.covariance_fields import fields_of
-from notsodeep.learning.labelled import Labelled
-from notsodeep.learning.loop_kernels import step_kernel, step_variances
-from notsodeep.models import GraphDEQ
+from notsodeep.forecasts.covariance_fields import GraphFields, fields_of
+from notsodeep.gaussian.moments import second_moment
+from notsodeep.kernel_names import Kernel
+from notsodeep.kernels import exact_kernel
+from notsodeep.learning.sample_pool import Labelled, known_labels
+from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
+from notsodeep.models import DEQ, ConvDEQ, Equilibrium, GraphDEQ, Loop, Program, Samples
+from notsodeep.models.cell_models import CellModel
+from notsodeep.models.cell_programs import CellProgram
+from notsodeep.models.image_programs import ImageFeedforward, SampleSet
+from notsodeep.models.mixing import Convolution
+from notsodeep.models.programs import Feedforward, LayerInput, PairLayer, RowProgram
+from notsodeep.models.variances import moment_at
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, label_codes
+
+# Samples whose squared norms are computed together.
+BLOCK = 32
+
+
+@singledispatch
+def step_kernel(model: Any, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    """⟨features of X after `left_steps` steps, features of Y after `right_steps` steps⟩ of one wide network.
+
+    Args:
+        model: the model of the step; a model registers its function here.
+        X: checked samples of the rows.
+        Y: checked samples of the columns.
+        left_steps: steps for the rows.
+        right_steps: steps for the columns.
+    """
+    raise InputError(
+        f"loop_curve takes a DEQ, ConvDEQ, GraphDEQ, Equilibrium or Loop, or a model that is registered with "
+        f"notsodeep.learning.step_kernel; got {type(model).__name__}."
+    )
+
+
+@singledispatch
+def step_variances(model: Any, samples: Any, steps: int) -> Array:
+    """Squared norms of the features of each sample after this many steps."""
+    size = len(samples) if isinstance(model, GraphDEQ) else BLOCK
+    parts = [samples[start : start + size] for start in range(0, len(samples), size)]
+    return np.concatenate([np.diag(step_kernel(model, part, part, steps, steps)) for part in parts])
+
+
+@step_variances.register
+def _row_squares(model: DEQ, samples: Any, steps: int) -> Array:
+    last = preactivation_variances(model, model.squared_norms(samples), steps)[-1]
+    return moment_at(second_moment, model.activation, last)
+
+
+def preactivation_variances(model: DEQ, squares: Array, steps: int) -> list[Array]:
+    """Variances of the pre-activations after each step, for rows of these squared norms."""
+    forcing = model.sigma_b2 * squares + model.bias2
+    variances: list[Array] = []
+    for number in range(steps):
+        energy = moment_at(second_moment, model.activation, variances[-1]) if number else 0.0
+        variances.append(np.asarray(model.sigma_a2 * energy + forcing))
+    return variances
+
+
+def layers_of(model: Any, depth: int) -> tuple[LayerInput, ...]:
+    """The step as layers of an explicit network of this depth."""
+    first = LayerInput(model.activation, model.sigma_b2, constant=model.bias2)
+    later = LayerInput(model.activation, model.sigma_a2, model.sigma_b2, model.bias2)
+    return (first, *[later] * (depth - 1))
+
+
+@dataclass(frozen=True)
+class TwoSteps:
+    """A model whose rows are read after `left_steps` steps and whose columns after `right_steps`."""
+
+    model: Any
+    left_steps: int
+    right_steps: int
+
+    def __getattr__(self, name: str) -> Any:
+        # Samples are checked and measured as the model of the step does it.
+        if name in ("check_samples", "squared_norms", "centred", "to_dict"):
+            return getattr(self.model, name)
+        raise AttributeError(name)
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
+        """The recursion along the diagonal."""
+        ends = self.left_steps, self.right_steps
+        if isinstance(self.model, CellModel):
+            return CellProgram(self.model.cell, max(ends), left, right or left, kernels, ends)
+        program = ImageLoop if isinstance(self.model, ConvDEQ) else RowLoop
+        return program(self.model, ends, left, right or left)
+
+
+class RowLoop(Feedforward):
+    """The layers of a DEQ, with rows and columns at different steps."""
+
+    def __init__(self, model: DEQ, steps: tuple[int, int], left: Samples, right: Samples) -> None:
+        RowProgram.__init__(self, left, right)
+        depth, self.sum_of_features = min(steps), False
+        self.layers, self.tangent, self.watch = layers_of(model, depth), False, False
+        sides = [
+            preactivation_variances(model, np.asarray(part), count)[count - depth :]
+            for part, count in zip(self.squares, steps, strict=True)
+        ]
+        phi, pairs = model.activation, zip(sides[0], sides[1], strict=True)
+        self.steps = [PairLayer(phi, PairEquation(), rows, columns, False) for rows, columns in pairs]
+
+
+class ImageLoop(ImageFeedforward):
+    """The layers of a convolutional DEQ, with rows and columns at different steps."""
+
+    def __init__(self, model: ConvDEQ, steps: tuple[int, int], left: Samples, right: Samples) -> None:
+        self.loop, self.numbers, self.depth = model, steps, min(steps)
+        # `_set` is called for the rows first.
+        self._next = iter(steps)
+        mixing = Convolution(tuple(left.values.shape[2:]), model.filter_size, model.padding)
+        layers = list(layers_of(model, self.depth))
+        super().__init__(layers, mixing, model.readout, left, right, (Kernel.CK,))
+
+    def _set(self, samples: Samples) -> SampleSet:
+        count, layers = next(self._next), self.layers
+        self.layers = list(layers_of(self.loop, count))
+        chosen, self.layers = super()._set(samples), layers
+        return replace(chosen, variances=chosen.variances[count - self.depth :])
+
+    def _own(self, left: Any, right: Any) -> Any:
+        """A position meets itself only at the same step."""
+        same: Any = super()._own(left, right)
+        return same if self.numbers[0] == self.numbers[1] else (same[0][:0], same[1][:0])
+
+
+@step_kernel.register(DEQ)
+@step_kernel.register(ConvDEQ)
+def _samples(model: DEQ | ConvDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    return exact_kernel(TwoSteps(model, left_steps, right_steps), X, Y)
+
+
+@step_kernel.register
+def _cells(model: CellModel, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    """A cell by its rules between two steps; one that is a named model as such."""
+    if model.shorthand is None:
+        return exact_kernel(TwoSteps(Loop(model.step, 1), left_steps, right_steps), X, Y)
+    named = Equilibrium(model.step).shorthand
+    return step_kernel(named, X, Y, left_steps, right_steps)
+
+
+@step_kernel.register
+def _nodes(model: GraphDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    """All nodes of the graph at both steps; X and Y are the same nodes."""
+    S = model.propagation
+    forcing = (model.sigma_b2 * (S @ (X @ X.T) @ S.T) + model.bias2)[None]
+    fields = GraphFields(model.activation, model.sigma_a2, forcing, S)
+    own = [forcing]
+    for _ in range(1, max(left_steps, right_steps)):
+        own.append(fields.step(fields.own_expectation(own[-1])))
+    if left_steps == right_steps:
+        return np.asarray(fields.own_expectation(own[left_steps - 1])[0])
+    depth, covariance = min(left_steps, right_steps), forcing
+    for number in range(1, depth + 1):
+        places = left_steps - depth + number - 1, right_steps - depth + number - 1
+        left, right = (fields.variances(own[place]) for place in places)
+        value = fields.expectations(left, right, covariance)
+        covariance = fields.step(value)
+    return np.asarray(value[0])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,19 +280,24 @@ def loop_curve(
         raise InputError("steps is empty; give numbers of steps such as [1, 2, 4, 8].")
     penalty, size = as_number(ridge, "ridge"), None if width is None else as_count(width, "width")
     task = _Task.of(model, data, test)
-    mean = task.targets.mean(axis=0) if center else np.zeros(task.targets.shape[1])
     own = step_kernel(model, task.X, task.X, trained, trained)[np.ix_(task.train, task.train)]
-    readout = Readout.of(own, task.targets - mean, penalty, size)
-    errors, shares = [], []
+    readout = TrainedKernel.of(own, task.targets, intercept=center)
+    rounding = len(own) * 2.0**-52 * readout.values[-1]
+    if penalty == 0.0 and max(readout.values[0], readout.network_ridge(penalty, size)) <= rounding:
+        raise InputError(
+            "ridge = 0 and the kernel matrix is singular: samples repeat, or are too many. Give ridge > 0."
+        )
+    errors, shares, squares = [], [], np.empty(0)
     with reported(progress, "loop curve") as report:
         for place, count in enumerate(numbers):
             report(place, len(numbers), partial("{} steps".format, count))
             cross = step_kernel(model, task.X_test, task.X, count, trained)[np.ix_(task.test, task.train)]
-            outputs, variance = readout.outputs(cross), np.zeros((1, 1))
             if size is not None:
-                variance = readout.variance(cross, step_variances(model, task.X_test, count)[task.test])
-            errors.append(float(np.mean((outputs + mean - task.test_targets) ** 2 + variance)))
-            shares.append(task.accuracy(outputs + mean))
+                squares = step_variances(model, task.X_test, count)[task.test]
+            scores = readout.at(cross @ readout.vectors, squares, penalty, size)
+            errors.append(float(scores.squared_errors(task.test_targets).mean()))
+            codes = task.test_codes
+            shares.append(np.nan if codes is None else is_correct(scores.mean, codes).mean())
     return LoopCurve(
         steps=frozen(np.array(numbers, dtype=np.intp)),
         mse=frozen(np.array(errors)),
@@ -138,66 +309,6 @@ def loop_curve(
         model=str(model),
         source=f"{len(task.train)} training samples, {len(task.test)} test samples",
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Readout:
-    """Ridge regression on the features of a wide network, at infinite or at finite width.
-
-    Attributes:
-        values: eigenvalues of the kernel matrix K of the training samples.
-        vectors: its eigenvectors.
-        weights: (K + κ)⁻¹ y.
-        ridge: κ; the ridge λ itself at infinite width.
-        freedom: m - tr[(K(K + κ)⁻¹)²] at width m.
-    """
-
-    values: Array
-    vectors: Array
-    weights: Array
-    ridge: float
-    freedom: float
-
-    @classmethod
-    def of(cls, kernel: Array, targets: Array, ridge: float, width: int | None) -> Readout:
-        """Train on a kernel matrix; at width m, κ solves λ = κ (1 - tr[K (K + κ)⁻¹]/m), (15.3)."""
-        values, vectors = eigh(kernel)
-        values = np.maximum(values, 0.0)
-        effective, freedom = ridge, np.inf
-        if width is not None:
-            effective = _effective_ridge(values, ridge, width)
-            freedom = width - float(np.sum((values / (values + effective)) ** 2))
-        if effective <= 0.0 and values[0] <= len(values) * 2.0**-52 * values[-1]:
-            raise InputError(
-                "ridge = 0 and the kernel matrix is singular: samples repeat, or are too many. Give ridge > 0."
-            )
-        weights = vectors @ ((vectors.T @ targets) / (values + effective)[:, None])
-        return cls(values, vectors, np.asarray(weights), effective, freedom)
-
-    def outputs(self, cross: Array) -> Array:
-        """The mean output, from inner products with the training samples."""
-        return np.asarray(cross @ self.weights)
-
-    def variance(self, cross: Array, squares: Array) -> Array:
-        """The variance of the output over networks, (test samples, outputs), (15.4)."""
-        known = (cross @ self.vectors) ** 2
-        shrunk = self.values + self.ridge
-        left = squares - known @ ((self.values + 2.0 * self.ridge) / shrunk**2)
-        sizes = np.sum((self.vectors.T @ self.weights) ** 2 * self.values[:, None], axis=0)
-        return np.asarray(np.maximum(left, 0.0)[:, None] * sizes / self.freedom)
-
-
-def _effective_ridge(values: Array, ridge: float, width: int) -> float:
-    """The κ of (15.3)."""
-
-    def gap(logarithm: float) -> float:
-        kappa = float(np.exp(logarithm))
-        return kappa * (1.0 - float(np.sum(values / (values + kappa))) / width) - ridge
-
-    smallest, largest = 1e-14 * values[-1], ridge + values.sum() / width
-    if gap(np.log(smallest)) >= 0.0:
-        return max(ridge, 0.0)
-    return float(np.exp(brentq(gap, np.log(smallest), np.log(largest) + 1.0, xtol=1e-12)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +334,10 @@ class _Task:
             raise InputError(
                 f"X has samples of shape {X.shape[1:]}, X_test of shape {X_test.shape[1:]}. Give the same features."
             )
-        (y, train), (y_test, tested) = _known(y, X, "y", model), _known(y_test, X_test, "y_test", model)
+        (y, train), (y_test, tested) = (
+            known_labels(model, y, len(X)),
+            known_labels(model, y_test, len(X_test), "y_test"),
+        )
         if isinstance(model, GraphDEQ) and (
             not np.array_equal(X, X_test)
             or len(X) != len(model.propagation)
@@ -249,30 +363,11 @@ class _Task:
             )
         return cls(X, X_test, train, tested, labelled.targets, goals, codes)
 
-    def accuracy(self, outputs: Array) -> float:
-        """Share of test samples whose class is right; NaN in a regression."""
-        if self.test_codes is None:
-            return float("nan")
-        classes = outputs[:, 0] > 0.0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
-        return float(np.mean(classes == self.test_codes))
-
 
 def _pair(value: Any, name: str) -> tuple[Any, Any]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InputError(f"{name} must be labelled samples (X, y); got {type(value).__name__}.")
     return value[0], value[1]
-
-
-def _known(y: Any, samples: Array, name: str, model: Any) -> tuple[Any, IntArray]:
-    """The labels that are known, and where; only nodes of a graph may have none."""
-    labels, n = np.asarray(y), len(samples)
-    if labels.ndim == 0 or len(labels) != n:
-        raise InputError(f"{name} has shape {labels.shape} for {n} samples. Give one label for each sample.")
-    rows = labels.astype(object).reshape(n, -1)
-    places = np.flatnonzero([all(one is not None and one == one for one in row) for row in rows])
-    if not len(places) or (len(places) < n and not isinstance(model, GraphDEQ)):
-        raise InputError(f"{name} has no label for {n - len(places)} of {n} samples. Remove these samples.")
-    return np.asarray(labels[places].tolist()), places
 
 
 # Widths from which on the limit, and the form at finite width, had a median deviation below 5 % from networks, by the
@@ -287,6 +382,3 @@ def _trusted_width(model: Any, X: Array, width: int | None) -> int:
     except (ConvergenceError, InputError):
         rate = np.inf
     return next(widths for most, widths in TRUSTED.items() if rate <= most + 0.01)[width is not None]
-
-
-__all__ = ["LoopCurve", "Readout", "loop_curve"]

@@ -360,6 +360,3 @@ def _orthonormal(rows: Array) -> Array:
     """An orthonormal basis of the span of rows, in columns."""
     vectors, sizes, _ = np.linalg.svd(rows.T, full_matrices=False)
     return np.asarray(vectors[:, sizes > _SPAN * sizes.max(initial=0.0)])
-
-
-__all__ = ["ClassFeatures", "mixture_features"]

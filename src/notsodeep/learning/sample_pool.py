@@ -1,4 +1,7 @@
-"""N labelled samples and the kernel of a model on them: the error of regressions from n of them, with its variance."""
+"""N labelled samples and the kernel of a model on them: the error of regressions from n of them, with its variance.
+
+`Labelled` has their targets: what a regression is trained on, and which class each sample has.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,68 @@ from scipy.optimize import minimize_scalar
 
 from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel, random_features
-from notsodeep.learning.labelled import Labelled
-from notsodeep.learning.population_curves import PoolCurves
-from notsodeep.learning.trained_kernel import Scores, TrainedKernel, is_correct
+from notsodeep.learning.trained_kernel import PoolCurves, Scores, TrainedKernel, is_correct
 from notsodeep.models import Model, as_model
-from notsodeep.validation import Array, IntArray
+from notsodeep.validation import Array, IntArray, as_labels, as_right_sides
+
+# By how much targets of a regression may vary: variances of squared errors are fourth powers, within 1e±308.
+_SMALLEST, _LARGEST = 1e-70, 1e70
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Targets of samples: ±1 for two classes, one-hot for more, numbers in a regression (then `codes` is None)."""
+
+    targets: Array
+    codes: IntArray | None
+
+    @classmethod
+    def of(cls, y: ArrayLike, n: int) -> Labelled:
+        """Whole numbers and strings are classes, other numbers are targets of a regression."""
+        values = np.asarray(y)
+        if (values.dtype.kind == "f" and not np.array_equal(values, np.round(values))) or values.ndim == 2:
+            right = as_right_sides(y, n, "y")
+            return cls(_usable(right[:, None] if right.ndim == 1 else right), None)
+        classes, codes = np.unique(as_labels(y, n), return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"y has one class only, {classes[0]}; two or more are needed.")
+        if len(classes) > n // 4:
+            raise InputError(
+                f"y has {len(classes)} different values for {n} samples. For a regression pass y as floats that are "
+                "not all whole, or of shape (n, 1)."
+            )
+        codes = codes.astype(np.intp)
+        targets = 2.0 * codes[:, None] - 1.0 if len(classes) == 2 else np.eye(len(classes))[codes]
+        return cls(np.asarray(targets, dtype=np.float64), codes)
+
+
+def known_labels(model: Any, y: Any, n: int, name: str = "y") -> tuple[Any, IntArray]:
+    """The labels that are given, and their places; only nodes of a graph may have none (None or NaN)."""
+    labels = np.asarray(y)
+    if labels.ndim == 0 or len(labels) != n:
+        raise InputError(f"{name} has shape {labels.shape} for {n} samples. Give one label for each sample.")
+    rows = labels.astype(object).reshape(n, -1)
+    places = np.flatnonzero([all(one is not None and one == one for one in row) for row in rows])
+    if not len(places) or (len(places) < n and not hasattr(model, "propagation")):
+        raise InputError(
+            f"{name} has no label for {n - len(places)} of {n} samples (None or NaN). Remove these samples."
+        )
+    # As an array of its own: None beside numbers makes an array of objects.
+    return np.asarray(labels[places].tolist()), places
+
+
+def _usable(targets: Array) -> Array:
+    """Refuse targets of a regression that are constant or whose fourth powers overflow or underflow."""
+    largest = float(np.abs(targets - targets[0]).max(initial=0.0))
+    if largest == 0.0:
+        raise InputError(f"All {len(targets)} targets y are equal; a regression needs targets that vary.")
+    if not _SMALLEST <= largest <= _LARGEST:
+        raise InputError(
+            f"The targets y vary by {largest:.3g}; variances of squared errors need {_SMALLEST:g} to {_LARGEST:g}. "
+            "Divide y by its standard deviation."
+        )
+    return targets
+
 
 # Training sets for one n < N: the fewest and the most; in between (N/n)², which cost less than the whole pool does, and
 # at least the number that takes this many multiplications.
@@ -31,6 +91,21 @@ _DECAY = 1.5
 # most for one.
 _NEURONS = 1024
 _NETWORKS, _FEW_NETWORKS, _MANY_NETWORKS = 96, 3, 64
+
+
+def least_error_ridge(
+    error: Callable[[float], float], scale: float, powers: tuple[float, float], accuracy: float
+) -> float:
+    """The ridge with the least error: the best of the powers of ten times `scale`, then refined to this accuracy."""
+    grid = np.arange(powers[0], powers[1] + 1.0)
+    start = grid[int(np.argmin([error(scale * 10.0**power) for power in grid]))]
+    refined = minimize_scalar(
+        lambda power: error(scale * 10.0**power),
+        bounds=(start - 1.0, start + 1.0),
+        method="bounded",
+        options={"xatol": accuracy},
+    )
+    return float(scale * 10.0 ** float(refined.x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,16 +228,8 @@ class Pool:
         return float(estimate.sets_variance(estimate.figures) * (min(n, least) / n) ** _DECAY)
 
     def best_ridge(self, error: Callable[[float], float]) -> float:
-        """The ridge with the least error: the best of a grid, then refined."""
-        grid = np.arange(_RIDGES[0], _RIDGES[1] + 1.0)
-        start = grid[int(np.argmin([error(self.scale * 10.0**power) for power in grid]))]
-        refined = minimize_scalar(
-            lambda power: error(self.scale * 10.0**power),
-            bounds=(start - 1.0, start + 1.0),
-            method="bounded",
-            options={"xatol": 0.02},
-        )
-        return float(self.scale * 10.0 ** float(refined.x))
+        """The ridge with the least error."""
+        return least_error_ridge(error, self.scale, _RIDGES, 0.02)
 
     def draws(self, n: int) -> int:
         """The number of training sets of n samples."""
@@ -250,6 +317,3 @@ class Pool:
             for rows, scores in self._scores(n, draw, ridge, width)
         ]
         return np.concatenate(errors)
-
-
-__all__ = ["Pool", "PoolEstimate"]

@@ -76,7 +76,7 @@ class _Solve(FirstOrder):
     def forward(drive: Tensor, settings: CellSolver, *weights: Tensor) -> Tensor:
         step: Cell = partial(_with_weights, settings, weights)
         first = step(drive.new_zeros(len(drive), settings.size), drive)
-        z, report = solve(_Forward(step, drive, first), settings.solver)
+        z, report = solve(ForwardProblem(step, drive, first), settings.solver)
         settings.on_solve(report)
         check_report(report, "The equilibrium", settings.on_failure, settings.solver, advice=_ADVICE)
         return z
@@ -132,36 +132,37 @@ def _with_weights(settings: CellSolver, weights: Sequence[Tensor], z: Tensor, dr
     return settings.step(z, drive, weights)
 
 
-class _Forward:
-    """The state is z; a step is z ← step(z, drive)."""
+class ForwardProblem:
+    """The equation z = step(z, drive) as a problem for `solve`: the state is z, and `last` the first state."""
 
     def __init__(self, step: Cell, drive: Tensor, last: Tensor) -> None:
         self.cell, self.drive, self.last = step, drive, last
 
     def start(self) -> Tensor:
+        """Return the first state."""
         return self.last.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
+        """Write the image of the states into `out`."""
         self.last = self.cell(x, self.drive)
         out.copy_(self.last)
 
     def solution(self, rows: Tensor) -> Tensor:
+        """Return the last images of some of the rows."""
         return self.last[rows]
 
-    def restrict(self, rows: Tensor) -> _Forward:
-        return _Forward(self.cell, self.drive[rows], self.last[rows])
+    def restrict(self, rows: Tensor) -> ForwardProblem:
+        """Return the problem of some of the rows."""
+        return ForwardProblem(self.cell, self.drive[rows], self.last[rows])
 
 
-class _Adjoint:
-    """The state is t; a step is t ← w + Jᵀ t by reverse-mode differentiation."""
+class _Adjoint(ForwardProblem):
+    """The equation t = w + Jᵀ t: the state is t, products with Jᵀ come from reverse-mode differentiation."""
 
     def __init__(self, step: Cell, z: Tensor, drive: Tensor, cotangent: Tensor) -> None:
-        self.cell, self.z, self.drive, self.cotangent = step, z.detach(), drive.detach(), cotangent
-        self.last = cotangent
+        super().__init__(step, drive.detach(), cotangent)
+        self.z, self.cotangent = z.detach(), cotangent
         self.image: Tensor | None = None
-
-    def start(self) -> Tensor:
-        return self.cotangent.clone()
 
     def step(self, x: Tensor, out: Tensor) -> None:
         if self.image is None:
@@ -170,9 +171,6 @@ class _Adjoint:
         (product,) = torch.autograd.grad(self.image, self.z, x, retain_graph=True)
         self.last = self.cotangent + product
         out.copy_(self.last)
-
-    def solution(self, rows: Tensor) -> Tensor:
-        return self.last[rows]
 
     def restrict(self, rows: Tensor) -> _Adjoint:
         part = _Adjoint(self.cell, self.z[rows], self.drive[rows], self.cotangent[rows])
@@ -200,4 +198,4 @@ def _vmapped(
     return torch.stack(parts), 0
 
 
-__all__ = ["CellSolver", "cell_adjoint", "cell_equilibrium", "cell_solution"]
+__all__ = ["CellSolver", "ForwardProblem", "cell_adjoint", "cell_equilibrium", "cell_solution"]

@@ -9,22 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from notsodeep.cells.expressions import (
-    Activated,
-    Bias,
-    Conv,
-    Gate,
-    Graph,
-    Input,
-    Node,
-    Norm,
-    Readout,
-    Scaled,
-    State,
-    Sum,
-    Weighted,
-    nodes_of,
-)
+from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import Connection, DenseConnection, FilterConnection
@@ -83,7 +68,7 @@ class ExpressionNet(Net):
 
     def __init__(
         self,
-        step: Node,
+        step: ex.Node,
         sample_shape: Sequence[int],
         width: int,
         out_features: int,
@@ -94,9 +79,9 @@ class ExpressionNet(Net):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        readout, cell = (step.kind, step.node) if isinstance(step, Readout) else ("flatten", step)
+        readout, cell = (step.kind, step.node) if isinstance(step, ex.Readout) else ("flatten", step)
         shape = tuple(as_count(size, "in_features") for size in sample_shape)
-        nodes = nodes_of(cell)
+        nodes = ex.nodes_of(cell)
         _check_shape_of_samples(nodes, shape)
         units = as_count(width, "width")
         connection = _connection(shape, 1, "zeros", readout)
@@ -111,7 +96,7 @@ class ExpressionNet(Net):
         self._activations = {
             number: TorchActivation(node.phi)
             for number, node in enumerate(self.nodes)
-            if isinstance(node, Activated)
+            if isinstance(node, ex.Activated)
         }
         self._weights = self._drawn_weights(seed)
         self.graph_size = self._add_graphs()
@@ -120,7 +105,7 @@ class ExpressionNet(Net):
         """Whether each node depends on the state; the others are computed once for all steps."""
         found: list[bool] = []
         for node, parents in zip(self.nodes, self._parents, strict=True):
-            found.append(isinstance(node, State) or any(found[parent] for parent in parents))
+            found.append(isinstance(node, ex.State) or any(found[parent] for parent in parents))
         return found
 
     def _find_drive(self) -> list[int]:
@@ -138,12 +123,12 @@ class ExpressionNet(Net):
         draw = gaussian_draws(seed)
         weights: dict[int, Weights] = {}
         for number, node in enumerate(self.nodes):
-            if not isinstance(node, Weighted):
+            if not isinstance(node, ex.Weighted):
                 continue
             name, reads_input = f"weight{len(weights) + 1}", _is_input(node.node)
-            size, padding = (node.filter_size, node.padding) if isinstance(node, Conv) else (1, "zeros")
+            size, padding = (node.filter_size, node.padding) if isinstance(node, ex.Conv) else (1, "zeros")
             connection = _connection(self.sample_shape, size, padding, "flatten")
-            if isinstance(node, Bias):
+            if isinstance(node, ex.Bias):
                 self._add(name, draw(self.units))
                 weights[number] = Weights(name, connection, node.variance)
                 continue
@@ -160,7 +145,7 @@ class ExpressionNet(Net):
         """Hold the matrices of graphs; returns their size."""
         size = None
         for number, node in enumerate(self.nodes):
-            if isinstance(node, Graph):
+            if isinstance(node, ex.Graph):
                 size = len(node.matrix)
                 matrix = torch.tensor(node.matrix, **self._place)
                 self.register_buffer(f"graph{number}", matrix, persistent=False)
@@ -179,7 +164,7 @@ class ExpressionNet(Net):
             if number in values or self._reads_state[number] is not moving:
                 continue
             parts = [values[parent] for parent in self._parents[number]]
-            if not isinstance(node, Weighted):
+            if not isinstance(node, ex.Weighted):
                 values[number] = self._value(number, node, parts)
                 continue
             product = self._product(number, parts[0], weights[number])
@@ -187,19 +172,21 @@ class ExpressionNet(Net):
                 # Buffers, of a network whose readout alone is trained, have no gradient: what they make has.
                 product = product if product.requires_grad else product.detach().clone().requires_grad_()
                 uses.append(Use(number, parts[0].detach(), product))
-            values[number] = parts[0] + product if isinstance(node, Bias) else self._spread(number, product)
+            values[number] = (
+                parts[0] + product if isinstance(node, ex.Bias) else self._spread(number, product)
+            )
 
-    def _value(self, number: int, node: Node, parts: list[Tensor]) -> Tensor:
+    def _value(self, number: int, node: ex.Node, parts: list[Tensor]) -> Tensor:
         """The value of a node without weights from those that it is made from."""
-        if isinstance(node, Activated):
+        if isinstance(node, ex.Activated):
             return self._activations[number](parts[0])
-        if isinstance(node, Norm):
+        if isinstance(node, ex.Norm):
             return self._normalised(parts[0], node.kind)
-        if isinstance(node, Scaled):
+        if isinstance(node, ex.Scaled):
             return node.factor * parts[0]
-        if isinstance(node, Sum):
+        if isinstance(node, ex.Sum):
             return sum(parts[1:], parts[0])
-        if isinstance(node, Gate):
+        if isinstance(node, ex.Gate):
             return parts[0] * parts[1]
         raise InputError(f"A network has no operation for {node}; pool and flatten are outermost nodes.")
 
@@ -207,13 +194,13 @@ class ExpressionNet(Net):
         """What the stored weights of a node make of a signal."""
         name, connection, rate = self._weights[number]
         scale = self.factors[name] * sqrt(rate)
-        if isinstance(self.nodes[number], Bias):
+        if isinstance(self.nodes[number], ex.Bias):
             return connection.spread(scale * weights).expand(len(signal), -1)
         return connection.image(weights, scale * signal)
 
     def _spread(self, number: int, product: Tensor) -> Tensor:
         """What a graph makes of the products of its nodes; of any other node the product itself."""
-        if self.graph_size is None or not isinstance(self.nodes[number], Graph):
+        if self.graph_size is None or not isinstance(self.nodes[number], ex.Graph):
             return product
         graphs = product.reshape(-1, self.graph_size, self.units)
         spread: Tensor = getattr(self, f"graph{number}") @ graphs
@@ -229,7 +216,7 @@ class ExpressionNet(Net):
 
     def _drive(self, rows: Tensor, uses: list[Use] | None = None) -> Tensor:
         """All values that do not depend on the state and that a step needs, side by side, (rows, …)."""
-        values = {number: rows for number, node in enumerate(self.nodes) if isinstance(node, Input)}
+        values = {number: rows for number, node in enumerate(self.nodes) if isinstance(node, ex.Input)}
         self._compute(values, False, None, uses)
         needed = [values[number] for number in self._driving]
         return torch.cat(needed, dim=1) if needed else rows.new_zeros(len(rows), 0)
@@ -238,7 +225,7 @@ class ExpressionNet(Net):
         """One step of states (rows, layer_size), with the present weights if none are given."""
         parts = drive.split(self.layer_size, dim=1)  # type: ignore[no-untyped-call]
         values: dict[int, Tensor] = dict(zip(self._driving, parts, strict=True))
-        values |= {number: z for number, node in enumerate(self.nodes) if isinstance(node, State)}
+        values |= {number: z for number, node in enumerate(self.nodes) if isinstance(node, ex.State)}
         self._compute(values, True, stored, uses)
         return values[len(self.nodes) - 1]
 
@@ -250,16 +237,16 @@ def _connection(shape: tuple[int, ...], filter_size: int, padding: str, readout:
     return FilterConnection(Convolution(shape[1:], filter_size, padding), readout)
 
 
-def _is_input(node: Node) -> bool:
+def _is_input(node: ex.Node) -> bool:
     """Whether weights read the input itself, or a multiple of it."""
-    while isinstance(node, Scaled):
+    while isinstance(node, ex.Scaled):
         node = node.node
-    return isinstance(node, Input)
+    return isinstance(node, ex.Input)
 
 
-def _check_shape_of_samples(nodes: list[Node], shape: tuple[int, ...]) -> None:
+def _check_shape_of_samples(nodes: list[ex.Node], shape: tuple[int, ...]) -> None:
     """Refuse samples that do not fit the cell."""
-    filters = [node.filter_size for node in nodes if isinstance(node, Conv)]
+    filters = [node.filter_size for node in nodes if isinstance(node, ex.Conv)]
     if bool(filters) != (len(shape) > 1):
         needed = "(channels, height, width)" if filters else "a number of features"
         kind = "has filters (conv)" if filters else "has no filters (conv)"

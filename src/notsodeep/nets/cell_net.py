@@ -195,18 +195,13 @@ class CellNet(ExpressionNet):
         self, number: int, connection: Connection, signal: Tensor, back: Tensor, rate: float
     ) -> list[WeightGroup]:
         """The groups of one use of weights: one, or for a graph one for each of its nodes."""
-        if not self.coupled_samples:
-            if isinstance(self.nodes[number], Bias):
-                return [connection.bias_group(back, rate)]
-            return [connection.group(signal, back, rate)]
-        groups = []
-        for node in range(len(signal)):
-            part, seen = back[:, :, node], signal[node].expand(len(signal), -1)
-            is_bias = isinstance(self.nodes[number], Bias)
-            groups.append(
-                connection.bias_group(part, rate) if is_bias else connection.group(seen, part, rate)
-            )
-        return groups
+        pairs = [(signal, back)]
+        if self.coupled_samples:
+            rows = range(len(signal))
+            pairs = [(signal[node].expand(len(signal), -1), back[:, :, node]) for node in rows]
+        if isinstance(self.nodes[number], Bias):
+            return [connection.bias_group(part, rate) for _, part in pairs]
+        return [connection.group(seen, part, rate) for seen, part in pairs]
 
 
 @network_of.register(Equilibrium)

@@ -13,10 +13,21 @@ from weakref import WeakSet
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.shapes import Shape, TorchForm
+
+# Activations whose functions have the parameters of these modules.
+_PARAMETRISED: dict[str, type[nn.Module]] = {
+    "leaky_relu": nn.LeakyReLU, "elu": nn.ELU, "celu": nn.CELU, "gelu": nn.GELU, "softplus": nn.Softplus,
+    "hardtanh": nn.Hardtanh,
+}  # fmt: skip
+_ACTIVATIONS = (
+    "relu", "tanh", "sigmoid", "silu", "mish", "selu", "relu6", "softsign", "logsigmoid", "hardsigmoid", "erf", "sin",
+    "cos", "arctan", "atan", "abs", "absolute", "special_erf", "special_expit", "expit",
+)  # fmt: skip
+_GELU_TANH = "0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3)))"
 
 
 class TorchActivation:
@@ -116,3 +127,19 @@ class _Bridge(torch.autograd.Function):
 def _bridge(x: Tensor, shape: Shape, order: int) -> Tensor:
     result: Tensor = _Bridge.apply(x, shape, order)  # type: ignore[no-untyped-call]
     return result
+
+
+# --- functions and modules of torch as activations --------------------------------------------------------------------
+
+
+def activation_of_function(name: str, args: Any, kwargs: Any) -> Any:
+    """A function of torch, with its arguments after the first, as `cells.activation` takes it; None for others."""
+    if name in _PARAMETRISED:
+        values = (value for value in args if not isinstance(value, bool))
+        return activation_of_module(_PARAMETRISED[name](*values, **kwargs))
+    return name if name in _ACTIVATIONS else None
+
+
+def activation_of_module(module: nn.Module) -> Any:
+    """A module of torch as `cells.activation` takes it."""
+    return _GELU_TANH if getattr(module, "approximate", "") == "tanh" else module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
 from notsodeep.models.cell_models import Equilibrium
 from notsodeep.nets.torch_operations import ABSTRACT, REASONS, Operations
-from notsodeep.nets.torch_values import Vector
+from notsodeep.nets.torch_values import InputVector, Vector
 from notsodeep.validation import one_of
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in [^\n]+)?\n\s*(?P<code>[^\n]*)')
@@ -30,8 +31,8 @@ def from_torch(
     state or features, the variance for those that read the input. An input that is added to the state without weights
     is read as if Gaussian weights of variance 1/size had been applied to it, which keeps its inner products; the
     tangent kernel then includes these weights. Understood are Linear, Conv1d, Conv2d, LayerNorm, RMSNorm (also written
-    out), activations, sums, products, multiples, chunk and split of a Linear's output, and concatenation before a
-    Linear.
+    as a vector divided by its root mean square), activations, sums, products, multiples, chunk and split of a Linear's
+    output, and concatenation before a Linear.
 
     Args:
         module: with `forward(z, x)`, which returns the next state; it is copied and put in evaluation mode.
@@ -66,12 +67,6 @@ class _Cell(nn.Module):
         return self.cell(z, x)
 
 
-class _Tracer(fx.Tracer):
-    """Records the lines of operations; custom modules are read through, those of torch.nn are operations."""
-
-    record_stack_traces = True
-
-
 def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]:
     """The graph of the module, each node with the shape of its value."""
     if not isinstance(module, nn.Module) or not isinstance(z, Tensor) or not isinstance(x, Tensor):
@@ -89,7 +84,10 @@ def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]
             f"from_torch: forward(z, x) must return a state like z, {tuple(z.shape)}; it returned {got}."
         )
     try:
-        graph = fx.GraphModule(cell, _Tracer().trace(cell))
+        # Modules of torch.nn are operations, others are read through; the lines of operations are kept.
+        tracer = fx.Tracer()
+        tracer.record_stack_traces = True
+        graph = fx.GraphModule(cell, tracer.trace(cell))
         with torch.no_grad():
             ShapeProp(graph).propagate(z, x)
     except Exception as error:
@@ -123,37 +121,31 @@ class _Reader:
                 raise InputError(f"from_torch cannot read {self._words(node)}{_place(node)}: {reason}")
         values: dict[fx.Node, Any] = {}
         for node in self.graph.graph.nodes:
-            if node.op == "output":
-                step: ex.Node = self._checked(
-                    node, lambda node=node: self.operations.node(values[node.args[0]])
-                )
-                return step
-            values[node] = self._checked(node, lambda node=node: self._value(node, values))
+            try:
+                if node.op == "output":
+                    return self.operations.plain(values[node.args[0]]).node
+                value = values[node] = self._value(node, values)
+            except InputError as refusal:
+                where = f"{self._words(node)}{_place(node)}"
+                raise InputError(f"from_torch cannot read {where}: {refusal}") from None
+            if isinstance(value, Vector):
+                self.lines.append((value.node, _place(node)))
         raise InputError("from_torch: the module has no output.")
-
-    def _checked(self, node: fx.Node, compute: Any) -> Any:
-        """The value of an operation; refusals get its name and its line."""
-        try:
-            value = compute()
-        except InputError as refusal:
-            where = _place(node)
-            raise InputError(f"from_torch cannot read {self._words(node)}{where}: {refusal}") from None
-        if isinstance(value, Vector):
-            self.lines.append((value.node, _place(node)))
-        return value
 
     def _value(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         if node.op == "placeholder":
             size = node.meta["tensor_meta"].shape[self.axis]
-            return self.operations.state(size) if node.target == "z" else self.operations.input(size)
+            return Vector(ex.state(), size) if node.target == "z" else InputVector(ex.input(), size)
         if node.op == "get_attr":
-            return _attribute(self.graph, str(node.target))
+            value = attrgetter(str(node.target))(self.graph)
+            return value.detach() if isinstance(value, Tensor) else value
         args = fx.map_arg(node.args, values.__getitem__)
         kwargs = fx.map_arg(node.kwargs, values.__getitem__)
         vectors = [one for one in node.all_input_nodes if isinstance(values[one], ABSTRACT)]
-        shapes = [_shape(one) for one in vectors]
+        known = [getattr(one.meta.get("tensor_meta"), "shape", None) for one in vectors]
+        shapes = [None if shape is None else tuple(shape) for shape in known]
         if node.op == "call_module":
-            return self.operations.module(self.graph.get_submodule(str(node.target)), args, kwargs, shapes)
+            return self.operations.module(self.graph.get_submodule(str(node.target)), args[0], shapes)
         return self.operations.function(node.target, args, kwargs, shapes)
 
     def _words(self, node: fx.Node) -> str:
@@ -164,25 +156,10 @@ class _Reader:
 
     def line_in(self, message: str) -> str:
         """The line of the largest node that a message shows."""
-        shown = [(len(str(node)), line) for node, line in self.lines if _cut(str(node)) in message and line]
+        # Messages show the beginning of a node's text.
+        texts = [(str(node), line) for node, line in self.lines if line]
+        shown = [(len(text), line) for text, line in texts if text[:87] in message]
         return max(shown)[1] if shown else ""
-
-
-def _cut(text: str) -> str:
-    """The beginning of a node's text, as messages show it."""
-    return text[:87]
-
-
-def _shape(node: fx.Node) -> tuple[int, ...] | None:
-    shape = getattr(node.meta.get("tensor_meta"), "shape", None)
-    return tuple(shape) if isinstance(shape, torch.Size) else None
-
-
-def _attribute(module: nn.Module, path: str) -> Any:
-    value: Any = module
-    for name in path.split("."):
-        value = getattr(value, name)
-    return value.detach() if isinstance(value, Tensor) else value
 
 
 def _place(node: fx.Node) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, pairwise
-from math import prod, sqrt
+from math import prod
 
 import torch
 from torch import Tensor
@@ -38,12 +37,9 @@ class Vector:
     gain: Tensor | None = None
     shift: Tensor | None = None
 
+    @cached_property
     def settled(self) -> ex.Node:
         """The node with gain and shift; an InputError for gains that differ between features."""
-        return self._settled
-
-    @cached_property
-    def _settled(self) -> ex.Node:
         # Once: a bias that is added twice is the same vector.
         node = self.node
         if self.gain is not None:
@@ -55,6 +51,11 @@ class Vector:
                 )
             node = node if mean == 1.0 else node * mean
         return node if self.shift is None else with_bias(node, self.shift)
+
+    def times(self, gain: Tensor) -> Vector:
+        """The vector multiplied by a number, or by one for each feature, that weights may still take up."""
+        own = torch.ones(self.size, dtype=torch.float64) if self.gain is None else self.gain
+        return Vector(self.node, self.size, gain * own, None if self.shift is None else gain * self.shift)
 
 
 @dataclass(eq=False)
@@ -74,59 +75,42 @@ class Concatenation:
 
 
 @dataclass(eq=False)
-class Parts:
-    """The results of `chunk` or `split`."""
-
-    items: tuple[Product, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Weights (out, in, taps of each axis) and a bias in float64, and the padding of filters ("" for matrices)."""
-
-    values: Tensor
-    bias: Tensor | None
-    padding: str = ""
-
-    def rows(self, start: int, stop: int) -> Weights:
-        """The weights of some of the outputs."""
-        bias = None if self.bias is None else self.bias[start:stop]
-        return Weights(self.values[start:stop], bias, self.padding)
-
-    def times(self, gain: Tensor) -> Weights:
-        """The weights with their outputs multiplied by gains."""
-        shape = (-1, *[1] * (self.values.ndim - 1))
-        bias = None if self.bias is None else gain * self.bias
-        return Weights(gain.reshape(shape) * self.values, bias, self.padding)
-
-
-@dataclass(eq=False)
 class Product:
-    """What weights make of vectors side by side, not yet a node: its outputs may still be split or get gains."""
+    """What weights make of vectors side by side, not yet a node: its outputs may still be split or get gains.
+
+    Attributes:
+        sources: what the weights read.
+        weights: (out, in, taps of each axis), float64.
+        bias: of the outputs, or None.
+        padding: of filters; "" for matrices.
+    """
 
     sources: tuple[Vector | InputVector, ...]
-    weights: Weights
+    weights: Tensor
+    bias: Tensor | None
+    padding: str = ""
     used: str = field(default="", init=False)
-    _parts: Parts | None = field(default=None, init=False)
+    _parts: tuple[Product, ...] = field(default=(), init=False)
 
     @property
     def size(self) -> int:
         """Number of outputs."""
-        return len(self.weights.values)
+        return len(self.weights)
 
-    def split(self, sizes: list[int]) -> Parts:
+    def split(self, sizes: list[int]) -> tuple[Product, ...]:
         """Parts of the outputs, each with the weights of its rows."""
         self._claim(f"split into {sizes}")
-        if self._parts is None:
-            ends = accumulate(sizes, initial=0)
-            parts = (Product(self.sources, self.weights.rows(*pair)) for pair in pairwise(ends))
-            self._parts = Parts(tuple(parts))
+        if not self._parts:
+            biases = [None] * len(sizes) if self.bias is None else torch.split(self.bias, sizes)
+            pairs = zip(torch.split(self.weights, sizes), biases, strict=True)
+            self._parts = tuple(Product(self.sources, rows, bias, self.padding) for rows, bias in pairs)
         return self._parts
 
     def times(self, gain: Tensor) -> Product:
         """The outputs multiplied by gains."""
         self._claim(_GAINS)
-        return Product(self.sources, self.weights.times(gain))
+        weights = gain.reshape(-1, *[1] * (self.weights.ndim - 1)) * self.weights
+        return Product(self.sources, weights, None if self.bias is None else gain * self.bias, self.padding)
 
     def _claim(self, use: str) -> None:
         if self.used and (self.used != use or use == _GAINS):
@@ -140,12 +124,10 @@ class Product:
 
     @cached_property
     def _vector(self) -> Vector:
-        weights, begin, nodes = self.weights, 0, []
-        constant = torch.zeros(self.size) if weights.bias is None else weights.bias
-        for source in self.sources:
-            values = weights.values[:, begin : begin + source.size]
-            begin += source.size
-            nodes.append(_weighted(source, values, weights.padding))
+        constant = torch.zeros(self.size) if self.bias is None else self.bias
+        nodes, blocks = [], torch.split(self.weights, [one.size for one in self.sources], 1)
+        for source, values in zip(self.sources, blocks, strict=True):
+            nodes.append(_weighted(source, values, self.padding))
             if isinstance(source, Vector) and source.shift is not None:
                 constant = constant + values @ source.shift
         total = nodes[0] if len(nodes) == 1 else ex.Sum(tuple(nodes))
@@ -161,56 +143,38 @@ def _weighted(source: Vector | InputVector, values: Tensor, padding: str) -> ex.
         scale = float(taps * values.shape[1])
         if source.gain is not None:
             values = values * source.gain.reshape(-1, *[1] * (values.ndim - 2))
-    variance = scale * mean_square(values)
+    variance = scale * _mean_square(values)
     if padding:
         return ex.conv(source.node, variance, values.shape[-1], padding)
     return ex.dense(source.node, variance)
+
+
+Value = Vector | InputVector | Product
 
 
 @dataclass(eq=False)
 class Square:
     """The squares of a value, for norms that are written out."""
 
-    of: Vector | InputVector | Product
+    of: Value
 
 
 @dataclass(eq=False)
 class MeanSquare:
-    """factor · (mean square of a value over its features), plus any small constant; `root` after a square root."""
+    """The mean square of a value over its features, plus any small constant, to the power 1, 1/2 or -1/2."""
 
-    of: Vector | InputVector | Product
-    factor: float
-    root: bool = False
-    inverse: bool = False
-
-    def rooted(self) -> MeanSquare:
-        """The square root."""
-        return MeanSquare(self.of, sqrt(self.factor), True, self.inverse)
-
-    def inverted(self) -> MeanSquare:
-        """Return one over the value."""
-        return MeanSquare(self.of, 1.0 / self.factor, self.root, not self.inverse)
-
-    def times(self, number: float) -> MeanSquare:
-        """The product with a positive number."""
-        return MeanSquare(self.of, number * self.factor, self.root, self.inverse)
-
-
-Value = Vector | InputVector | Product
+    of: Value
+    power: float = 1.0
 
 
 def with_bias(node: ex.Node, constant: Tensor) -> ex.Node:
     """The node plus a bias of the mean square of a constant vector; the node itself for zeros."""
-    square = mean_square(constant)
+    square = _mean_square(constant)
     return ex.bias(node, square) if square else node
 
 
-def mean_square(values: Tensor) -> float:
-    """The mean of the squared entries."""
+def _mean_square(values: Tensor) -> float:
     return float(values.double().square().mean())
 
 
-__all__ = [
-    "Concatenation", "InputVector", "MeanSquare", "Parts", "Product", "Square", "Value", "Vector", "Weights",
-    "mean_square", "with_bias",
-]  # fmt: skip
+__all__ = ["Concatenation", "InputVector", "MeanSquare", "Product", "Square", "Value", "Vector", "with_bias"]

@@ -3,23 +3,168 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from notsodeep.equivalents.error import kernel_distance
+from notsodeep.display import Shown
+from notsodeep.equivalents.equivalent import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
+from notsodeep.intervals import mean_interval, paired_difference, share_interval
 from notsodeep.kernels import exact_kernel
-from notsodeep.learning.labelled import Labelled
-from notsodeep.learning.trained_kernel import TrainedKernel
+from notsodeep.learning.sample_pool import Labelled, known_labels
+from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
 from notsodeep.models import Model
 from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, one_of
-from notsodeep.verdicts.depth_result import DepthCurve, curve_of_scores
 
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DepthCurve(Shown):
+    """Accuracy against the number of steps.
+
+    Attributes:
+        steps: numbers of steps in ascending order; the last one is inf, the equilibrium.
+        accuracy: for each number of steps the mean of `measure`.
+        interval: intervals of 95 %, shape (len(steps), 2): exact for shares (Clopper and Pearson), else normal. They
+            hold for one number of steps; differences are tested sample by sample, and are surer.
+        measure: "accuracy" (share of left-out samples with the right class), "explained variance" (of left-out
+            samples in a regression, or of a trained network's single output), "agreement" (share of samples on which
+            the trained network chooses the same class) or "kernel similarity" (1 less the kernel error; no labels).
+        scores: what each sample scores, shape (len(steps), samples): 1 or 0 for shares; None without labels.
+        kernel_error: distance of the kernel from that of the equilibrium, up to a factor; NaN for a trained network.
+        ridge: λ at each number of steps, added to the diagonal of the kernel matrix; NaN where there is none.
+        chance: accuracy without looking at the samples: the share of the most frequent class, else 0.
+        kernel: which kernel; "" for a trained network.
+        model: the model in words.
+        source: what was measured on, in words.
+    """
+
+    steps: Array
+    accuracy: Array
+    interval: Array
+    measure: str
+    scores: Array | None
+    kernel_error: Array
+    ridge: Array
+    chance: float
+    kernel: str
+    model: str
+    source: str
+
+    @property
+    def steps_needed(self) -> int | float:
+        """The fewest steps that are certain (95 %) to be within one point of the best; inf for the equilibrium alone.
+
+        Certain by a paired interval over the samples, or because the kernels differ by less than 0.1 %.
+        """
+        # From the best number downwards: the first that fails ends it, so that a lucky one among many is not chosen.
+        needed = best = self.best_place
+        while needed > 0 and self._is_within_a_point(needed - 1, best):
+            needed -= 1
+        steps = float(self.steps[needed])
+        return steps if np.isinf(steps) else int(steps)
+
+    @property
+    def best_place(self) -> int:
+        """The place of the best accuracy; the most steps if several have it."""
+        return int(np.flatnonzero(self.accuracy == self.accuracy.max())[-1])
+
+    def _is_within_a_point(self, place: int, best: int) -> bool:
+        alike = bool(np.max(self.kernel_error[place : best + 1]) <= ALIKE)
+        if self.scores is None:
+            return alike
+        if alike and self.accuracy[best] - self.accuracy[place] <= POINT:
+            return True
+        return paired_difference(self.scores[best], self.scores[place])[1] <= POINT
+
+    def percent(self, place: int) -> str:
+        """The accuracy at one place of the curve, as text."""
+        return f"{100.0 * self.accuracy[place]:.1f} %"
+
+    def name(self, place: int) -> str:
+        """The number of steps at one place of the curve, as text."""
+        steps = float(self.steps[place])
+        return "the equilibrium" if np.isinf(steps) else f"{steps:.0f} step{'s' * (steps > 1)}"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the curve with its intervals and the number of steps needed; returns the Axes."""
+        from notsodeep.figures import plot_depth_curve
+
+        return plot_depth_curve(self, ax)
+
+    def explain(self) -> str:
+        """The curve as a table, and how many steps it needs."""
+        kernel = f", {self.kernel}" if self.kernel else ""
+        lines = [f"{self.model}{kernel}: {self.measure} by number of steps, {self.source}"]
+        for place, (low, high) in enumerate(self.interval):
+            band = f" ({100.0 * low:.1f} to {100.0 * high:.1f})" if low < high else ""
+            lines.append(f"  {self.name(place):>15}  {self.percent(place):>7}{band}")
+        return "\n".join([*lines, self._conclusion()])
+
+    def _conclusion(self) -> str:
+        needed = self.steps_needed
+        if np.isinf(needed):
+            return "No number of steps is certain to be within one point of the equilibrium."
+        steps = "1 step is" if needed == 1 else f"{needed} steps are"
+        if self.scores is None:
+            return f"{steps} within 0.1 % of the equilibrium's kernel, up to a factor."
+        return f"{steps} within one point of the best, with 95 % certainty."
+
+    def to_dict(self) -> dict[str, Any]:
+        """The curve as plain JSON values; the equilibrium has null steps."""
+
+        def plain(values: Array) -> list[Any]:
+            return [None if not np.isfinite(one) else float(one) for one in values]
+
+        return {
+            "steps": [None if np.isinf(one) else int(one) for one in self.steps],
+            "accuracy": plain(self.accuracy),
+            "interval": self.interval.tolist(),
+            "kernel_error": plain(self.kernel_error),
+            "ridge": plain(self.ridge),
+            "steps_needed": None if np.isinf(self.steps_needed) else self.steps_needed,
+            **{name: getattr(self, name) for name in ("measure", "chance", "kernel", "model", "source")},
+        }
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "steps_needed": self.steps_needed,
+            "measure": self.measure,
+            "accuracy": [round(float(one), 4) for one in self.accuracy],
+            "model": self.model,
+        }
+
+
+def curve_of_scores(scores: Array, **fields: Any) -> DepthCurve:
+    """A curve from what every sample scores at every number of steps."""
+    intervals = [score_interval(row) for row in scores]
+    return DepthCurve(
+        accuracy=frozen(scores.mean(axis=1)),
+        interval=frozen(np.array(intervals)),
+        scores=frozen(scores),
+        **fields,
+    )
+
+
+def score_interval(scores: Array) -> tuple[float, float]:
+    """The interval of 95 % of a mean score: exact for a share, else normal."""
+    if np.isin(scores, (0.0, 1.0)).all():
+        return share_interval(int(scores.sum()), len(scores))
+    return mean_interval(scores)
+
+
+# A network replaces another one if it is at most this far behind: one point of accuracy or of explained variance.
+POINT = 0.01
+# Kernels that differ by no more than this, up to a factor, are the same for every task.
+ALIKE = 1e-3
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16)
 # Ridges to choose from, relative to the mean eigenvalue of the kernel matrix.
 _RIDGES = 10.0 ** np.arange(-7.0, 2.0)
@@ -68,9 +213,9 @@ def depth_curve(
         if isinstance(model, Unrollable) and isinstance(model, Model):
             return model_curve(model, X, y, numbers, kernel, ridge, report)
         needed("torch", "The depth curve of a trained network")
-        from notsodeep.verdicts.trained_curve import network_curve
+        from notsodeep.verdicts.trained_curve import network_scores
 
-        return network_curve(model, X, numbers, seed, report)
+        return curve_of_scores(**network_scores(model, X, numbers, seed, report))
 
 
 def model_curve(
@@ -121,20 +266,10 @@ def model_curve(
 
 def labelled_samples(model: Any, y: Any, n: int) -> tuple[IntArray, Labelled]:
     """The places of the labelled samples, and their targets; only nodes of a graph may have no label."""
-    labels = np.asarray(y)
-    if len(labels) != n:
-        raise InputError(f"X has {n} samples and y {len(labels)} labels; give one label per sample.")
-    values = labels.astype(object).reshape(n, -1)
-    known = np.array([all(one is not None and one == one for one in row) for row in values])
-    places = np.flatnonzero(known)
-    if len(places) < n and not hasattr(model, "propagation"):
-        raise InputError(
-            f"y has no label for {n - len(places)} of {n} samples (None or NaN). Remove these samples."
-        )
+    labels, places = known_labels(model, y, n)
     if len(places) < _FEWEST:
         raise InputError(f"{len(places)} labelled samples are too few: {_FEWEST} or more are needed.")
-    # As an array of its own: None beside numbers makes an array of objects.
-    return places, Labelled.of(np.asarray(labels[places].tolist()), len(places))
+    return places, Labelled.of(labels, len(places))
 
 
 def left_out_scores(
@@ -154,13 +289,7 @@ def left_out_scores(
     if labelled.codes is None:
         best = int(np.argmin(squares.mean(axis=1)))
         return 1.0 - squares[best] / float(labelled.targets.var(axis=0).mean()), float(ridges[best])
-    outputs = labelled.targets - residuals
-    # Two classes are ±1 in one column.
-    classes = outputs[:, :, 0] > 0.0 if outputs.shape[2] == 1 else outputs.argmax(axis=2)
-    right = np.asarray(classes == labelled.codes, dtype=np.float64)
+    right = is_correct(labelled.targets - residuals, labelled.codes).astype(np.float64)
     # The most accurate; where several are, the one with the least squared error.
     best = int(np.lexsort((squares.mean(axis=1), -right.mean(axis=1)))[0])
     return right[best], float(ridges[best])
-
-
-__all__ = ["STEPS", "depth_curve"]

@@ -18,7 +18,6 @@ from notsodeep.nets.samples import as_inputs
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.progress import Report
 from notsodeep.validation import Array, frozen
-from notsodeep.verdicts.depth_result import DepthCurve, curve_of_scores
 
 # Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
 _MOST, _LEAST, _BATCH = 1400, 40, 256
@@ -26,9 +25,19 @@ _MOST, _LEAST, _BATCH = 1400, 40, 256
 _RIDGES = 10.0 ** np.arange(-10.0, 3.0, 2.0)
 
 
-def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Report) -> DepthCurve:
-    """The curve of a trained network, which is not changed; no labels are needed."""
-    samples = network_samples(net, X)
+def network_scores(net: Any, X: Any, steps: Sequence[int], seed: int, report: Report) -> dict[str, Any]:
+    """Score a trained network after each number of steps, without labels; with the other fields of its curve."""
+    if not isinstance(net, EquilibriumNet):
+        raise InputError(
+            f"Expected a model such as DEQ('relu', 0.2), or a trained DEQNet or ConvDEQNet; got "
+            f"{type(net).__name__}. For weights of your own: "
+            "nets.DEQNet.from_weights(W, U, b, activation, readout)."
+        )
+    samples = as_inputs(X, net, "X")
+    if len(samples) < _LEAST:
+        raise InputError(
+            f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed."
+        )
     order = np.random.default_rng(seed).permutation(len(samples))[:_MOST]
     frozen_net, half = copy.deepcopy(net).eval(), len(order) // 2
     outputs: list[Array] = []
@@ -46,33 +55,17 @@ def network_curve(net: Any, X: Any, steps: Sequence[int], seed: int, report: Rep
     found = [_refitted(np.concatenate(parts), readout, bias, goal, half) for parts in features]
     scores = np.array([_scores(one, goal[half:]) for one in (*found, goal[half:])])
     nothing = frozen(np.full(len(scores), np.nan))
-    return curve_of_scores(
-        scores,
-        steps=frozen(np.array([*steps, np.inf])),
-        measure="agreement" if goal.shape[1] > 1 else "explained variance",
-        kernel_error=nothing,
-        ridge=nothing,
-        chance=0.0,
-        kernel="",
-        model=f"{type(net).__name__} of {net.spec}",
-        source=f"{len(order) - half} samples, readout fitted on {half} others",
-    )
-
-
-def network_samples(net: Any, X: Any) -> Tensor:
-    """Samples as the network takes them; an InputError for a network or for samples that cannot be used."""
-    if not isinstance(net, EquilibriumNet):
-        raise InputError(
-            f"Expected a model such as DEQ('relu', 0.2), or a trained DEQNet or ConvDEQNet; got "
-            f"{type(net).__name__}. For weights of your own: "
-            "nets.DEQNet.from_weights(W, U, b, activation, readout)."
-        )
-    samples = as_inputs(X, net, "X")
-    if len(samples) < _LEAST:
-        raise InputError(
-            f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed."
-        )
-    return samples
+    return {
+        "scores": scores,
+        "steps": frozen(np.array([*steps, np.inf])),
+        "measure": "agreement" if goal.shape[1] > 1 else "explained variance",
+        "kernel_error": nothing,
+        "ridge": nothing,
+        "chance": 0.0,
+        "kernel": "",
+        "model": f"{type(net).__name__} of {net.spec}",
+        "source": f"{len(order) - half} samples, readout fitted on {half} others",
+    }
 
 
 def _states(net: EquilibriumNet, X: Tensor, steps: Sequence[int]) -> Iterator[Tensor]:
@@ -108,6 +101,3 @@ def _scores(outputs: Array, goal: Array) -> Array:
 
 def _array(values: Tensor) -> Array:
     return np.asarray(values.detach().double().cpu())
-
-
-__all__ = ["network_curve"]

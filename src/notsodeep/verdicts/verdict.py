@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,20 +14,30 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
 from notsodeep.feature_learning import lazy_check
 from notsodeep.gaussian.activations import activation
+from notsodeep.intervals import mean_interval, paired_difference, share_interval
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import Model
 from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count
 from notsodeep.verdicts.depth_curve import (
+    POINT,
     STEPS,
+    DepthCurve,
+    curve_of_scores,
     labelled_samples,
     left_out_scores,
     model_curve,
+    score_interval,
 )
-from notsodeep.verdicts.depth_result import DepthCurve, score_interval
-from notsodeep.verdicts.rules import FEW, decide_trained, decide_untrained
 
+if TYPE_CHECKING:
+    from notsodeep.distillation import Distilled
+
+# The largest number of steps that counts as a few explicit layers.
+FEW = 4
+# A network that is not at least this many times as fast is not worth the change.
+FASTER = 1.2
 # Number of rows that are compared; smallest number of images.
 _ROWS, _FEWEST_IMAGES = 1000, 40
 # Images are limited by positions times pairs of images (readout "flatten"), or by pairs of positions ("pool").
@@ -201,8 +211,7 @@ def _of_model(
         layers = int(min(curve.steps_needed, few))
         report(len(steps), len(steps) + 1, partial("{} ordinary layers".format, layers))
         ordinary = _ordinary_network(model, layers, part, labels, kernel)
-    decision = decide_untrained(curve, ordinary, few)
-    return Verdict(decision.answer, decision.reason, curve, ordinary)
+    return Verdict(*decide_untrained(curve, ordinary, few), curve, ordinary)
 
 
 def _after_learning(found: Verdict, model: Any, X: Any, y: Any, richness: float, seed: int) -> Verdict:
@@ -243,12 +252,112 @@ def _chosen(model: Any, every: Array, samples: int | None, seed: int) -> IntArra
 def _of_network(net: Any, X: Any, target: float, epochs: int, seed: int, report: Report) -> Verdict:
     needed("torch", "The verdict on a trained network")
     from notsodeep.distillation import distill
-    from notsodeep.verdicts.trained_curve import network_curve
+    from notsodeep.verdicts.trained_curve import network_scores
 
-    curve = network_curve(net, X, STEPS, seed, report)
+    curve = curve_of_scores(**network_scores(net, X, STEPS, seed, report))
     distilled = distill(net, X, target_agreement=target, epochs=epochs, seed=seed, progress=report)
-    decision = decide_trained(distilled)
-    return Verdict(decision.answer, decision.reason, curve, None, distilled)
+    return Verdict(*decide_trained(distilled), curve, None, distilled)
 
 
-__all__ = ["OrdinaryNetwork", "Verdict", "verdict"]
+# --- the rules: from a depth curve, or from a distillation, to "replace", "keep" or "unsure" --------------------------
+
+# A statement is called certain if a one-sided bound of 95 % confirms it, the rule by which `distill` chooses.
+
+
+class Decision(NamedTuple):
+    """An answer and its reason in one or two sentences."""
+
+    answer: str
+    reason: str
+
+
+def decide_untrained(curve: DepthCurve, ordinary: OrdinaryNetwork | None, few: int = FEW) -> Decision:
+    """Whether a few steps, or an ordinary network of as many layers, can replace a model before it is trained."""
+    if curve.scores is None:
+        return _decide_without_labels(curve, few)
+    needed, best, end = curve.steps_needed, curve.best_place, curve.percent(-1)
+    scores, learnt = curve.scores, _is_learnt(curve, curve.scores[best])
+    others = [] if ordinary is None else [ordinary.scores]
+    if learnt and needed <= few:
+        place = int(np.flatnonzero(curve.steps == needed)[0])
+        beside = "" if ordinary is None else f", an ordinary {ordinary} {_percent(ordinary.accuracy)}"
+        words = f"{_suffice(needed)}: {curve.measure} {curve.percent(place)}, equilibrium {end}{beside}."
+        return Decision("replace", words)
+    ahead = [one for one in others if paired_difference(scores[best], one)[1] <= POINT]
+    if ahead and _is_learnt(curve, ahead[0]):
+        words = f"{curve.measure} {_percent(float(ahead[0].mean()))}, equilibrium {end}"
+        return Decision("replace", f"An ordinary {ordinary} suffices: {words}.")
+    if not learnt:
+        return Decision(
+            "unsure",
+            f"{curve.source} do not show that the labels can be predicted: {curve.percent(best)} at best, "
+            f"{_percent(curve.chance)} by chance. Add labelled samples.",
+        )
+    shallow = int(np.argmax(np.where(curve.steps <= few, curve.accuracy, -np.inf)))
+    behind = min(paired_difference(scores[best], one)[0] for one in (scores[shallow], *others))
+    compared = (
+        f"{curve.percent(best)} at {curve.name(best)}, {curve.percent(shallow)} at {curve.name(shallow)}"
+    )
+    if behind <= POINT:
+        return Decision(
+            "unsure",
+            f"{curve.source} cannot tell whether {few} steps suffice: {compared}. Add labelled samples, or train both.",
+        )
+    if np.isinf(needed) and curve.accuracy[best] - curve.accuracy[-2] > POINT:
+        words = f"{curve.measure.capitalize()} still rises at {curve.name(-2)}"
+        return Decision("keep", f"{words}: {compared}.")
+    if np.isinf(needed):
+        return Decision("keep", f"More than {few} steps are needed: {curve.measure} {compared}.")
+    return Decision("keep", f"{needed} steps are needed: {curve.measure} {compared}.")
+
+
+def _decide_without_labels(curve: DepthCurve, few: int) -> Decision:
+    if curve.steps_needed <= few:
+        place = int(np.flatnonzero(curve.steps == curve.steps_needed)[0])
+        return Decision(
+            "replace",
+            f"{_suffice(curve.steps_needed)}: kernel error {100.0 * curve.kernel_error[place]:.2g} % up to a factor. "
+            "Add labels for a firmer answer.",
+        )
+    place = int(np.flatnonzero(curve.steps <= few)[-1])
+    return Decision(
+        "unsure",
+        f"The kernel of {curve.steps[place]:.0f} steps differs from the equilibrium's by "
+        f"{100.0 * curve.kernel_error[place]:.2g} % up to a factor. Add labels for a firmer answer.",
+    )
+
+
+def _is_learnt(curve: DepthCurve, scores: Array) -> bool:
+    """Whether the labels are certainly predicted better than without looking at the samples."""
+    if curve.measure == "accuracy":
+        return bool(share_interval(int(scores.sum()), len(scores))[0] > curve.chance)
+    return bool(mean_interval(scores)[0] > curve.chance)
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.1f} %"
+
+
+def _suffice(steps: float) -> str:
+    return "1 step suffices" if steps == 1 else f"{steps:.0f} steps suffice"
+
+
+def decide_trained(distilled: Distilled) -> Decision:
+    """Whether what `distill` builds of a trained network can replace it."""
+    low, high = distilled.agreement_interval
+    name = distilled.name[:1].upper() + distilled.name[1:]
+    built = (
+        f"{name}: agrees with the network on {_percent(distilled.agreement)} of samples it has not "
+        f"seen ({100.0 * low:.1f} to {100.0 * high:.1f} %), {distilled.speedup:.1f} times as fast"
+    )
+    if distilled.speedup < FASTER:
+        return Decision("keep", f"{built}. That is too little to gain.")
+    if distilled.certain:
+        return Decision("replace", f"{built}.")
+    target = distilled.target_agreement
+    if high < target:
+        return Decision("keep", f"{built}. The target is {_percent(target)}.")
+    return Decision(
+        "unsure",
+        f"{built}. It is not certain to reach the target of {_percent(target)}: add samples, or lower it.",
+    )
