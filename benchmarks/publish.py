@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import filled, markdown_table, write_atomically
 
-from notsodeep.cli.value_formats import seconds, shown
+from notsodeep.cli.common import seconds, shown
 from notsodeep.files import atomic_write
 from notsodeep_lab.papers import EXPERIMENTS, Row, draw, has_figure
 from notsodeep_lab.papers.results_reader import Result, read_results

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from notsodeep.cli.common import app
-from notsodeep.cli.predict_command import _read_sizes
+from notsodeep.cli.training_commands import _read_sizes
 from notsodeep.errors import InputError
 
 import notsodeep.cli.entry  # noqa: F401, isort: skip

@@ -16,7 +16,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep import kernels
 from notsodeep.results import KernelInfo
-from notsodeep.scale.kernel_jobs import Grid, block_bytes, fitting_block
+from notsodeep.scale.kernel_jobs import Grid, block_bytes, choose_block
 
 MODELS = {
     "tanh": nsd.DEQ("tanh", 0.3),
@@ -141,14 +141,14 @@ def test_a_grid_covers_every_entry_once(n: int, m: int, block: int, symmetric: b
 
 
 def test_blocks_fill_the_memory_there_is() -> None:
-    block = fitting_block(10**9, 60_000, 784, "float32")
+    block = choose_block(None, 10**9, 60_000, 784, "float32")
     assert block_bytes(block, 784, "float32") <= 10**9
-    assert fitting_block(10**12, 60_000, 784, "float32") == 4096
-    assert fitting_block(10**12, 100, 784, "float32") == 256
+    assert choose_block(None, 10**12, 60_000, 784, "float32") == 4096
+    assert choose_block(None, 10**12, 100, 784, "float32") == 256
     # Each of 16 workers gets several blocks.
-    assert (20_000 / fitting_block(10**12, 20_000, 784, "float32", workers=16)) ** 2 >= 8 * 16
+    assert (20_000 / choose_block(None, 10**12, 20_000, 784, "float32", workers=16)) ** 2 >= 8 * 16
     with pytest.raises(nsd.InputError, match="Raise max_memory"):
-        fitting_block(10**6, 60_000, 784, "float32")
+        choose_block(None, 10**6, 60_000, 784, "float32")
 
 
 PEAK = """

@@ -45,15 +45,9 @@ def distill(
     target_agreement: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
     ] = 0.99,
-    batch_size: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Samples of a forward pass in use, for which times count.")
-    ] = 256,
     epochs: Annotated[
         int, typer.Option(metavar="N", min=0, help="Passes over the samples in a training; 0: closed forms.")
     ] = 8,
-    seed_of_fit: Annotated[
-        int, typer.Option("--fit-seed", metavar="N", min=0, help="Random seed of the split and the fits.")
-    ] = 0,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the network's weights, .pt.", show_default=False),
@@ -95,9 +89,8 @@ def distill(
         teacher,
         samples.rows,
         target_agreement=target_agreement,
-        batch_size=batch_size,
         epochs=epochs,
-        seed=seed_of_fit,
+        seed=data.seed,
         progress=True,
     )
     if as_json:

@@ -9,16 +9,11 @@ from rich.markup import escape
 
 # Each module adds its command to the application.
 from notsodeep.cli import (  # noqa: F401
-    certify_command,
+    assessment_commands,
     demo_command,
-    design_command,
     distill_command,
-    forecast_command,
-    kernel_command,
-    predict_command,
-    spectrum_command,
-    train_command,
-    verdict_command,
+    kernel_commands,
+    training_commands,
 )
 from notsodeep.cli.common import app, errors, say
 from notsodeep.errors import ConvergenceError, InputError
@@ -43,12 +38,10 @@ def main() -> None:
     """Run the command line; foreseeable errors become one sentence and exit code 2, without a stack trace."""
     try:
         app()
-    except (InputError, ConvergenceError) as error:
+    except (InputError, ConvergenceError, OSError) as error:
+        text = explained(error) if isinstance(error, OSError) else str(error)
         # Escaped, or [torch] would be a style; not wrapped, so that commands in it can be copied.
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
-    except OSError as error:
-        errors.print(f"[bold red]error:[/] {escape(explained(error))}", highlight=False, soft_wrap=True)
+        errors.print(f"[bold red]error:[/] {escape(text)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         errors.print("interrupted")

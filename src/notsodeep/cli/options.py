@@ -110,7 +110,7 @@ def _data_parameters(p: int, drawn: int) -> dict[str, tuple[Any, Any]]:
         "gap": option(
             float, 8.0, "--gap", help="Covariance gap of the mixture: class a has (1 + gap a/√p) I.", **number
         ),
-        "seed": option(int, 0, "--seed", min=0, help="Random seed; ignored for files.", **whole),
+        "seed": option(int, 0, "--seed", min=0, help="Random seed of drawn samples, splits and fits.", **whole),
         "data_dir": option(
             Path | None, None, "--data-dir", metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA)."
         ),

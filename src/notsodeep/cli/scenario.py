@@ -213,7 +213,16 @@ class Data:
         """
         if self.is_drawn or self.is_file:
             table = self._read_images() if images else self.samples() if self.is_drawn else self._read()
-            return self._split(table)
+            labels = self.required_labels(table)
+            if labels.dtype.kind == "f":
+                raise InputError(
+                    f"The labels of {self.source} are numbers with fractions, not classes. Name another column."
+                )
+            order = np.random.default_rng(self.seed).permutation(len(labels))
+            order = order[np.argsort(labels[order], kind="stable")]
+            tested = np.zeros(len(labels), dtype=bool)
+            tested[order[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
+            return (table.rows[~tested], labels[~tested]), (table.rows[tested], labels[tested])
         name, classes = parse_spec(self.source)
         options: dict[str, Any] = {"classes": classes, "data_dir": self.data_dir, "dtype": "float32"}
         both = load(name, n=self.n, seed=self.seed, **options), load(name, split="test", **options)
@@ -277,19 +286,6 @@ class Data:
             )
         labels, note = open_labels(self.labels, table.total, self.n)
         return replace(table, labels=labels, note=f"{table.note} {note}".strip())
-
-    def _split(self, samples: TableData | PreparedSamples) -> tuple[LabelledPart, LabelledPart]:
-        """Set a fifth of each class, drawn by `seed`, apart for testing."""
-        rows, labels = samples.rows, self.required_labels(samples)
-        if labels.dtype.kind == "f":
-            raise InputError(
-                f"The labels of {self.source} are numbers with fractions, not classes. Name another column."
-            )
-        order = np.random.default_rng(self.seed).permutation(len(rows))
-        order = order[np.argsort(labels[order], kind="stable")]
-        test_rows = np.zeros(len(rows), dtype=bool)
-        test_rows[order[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
-        return (rows[~test_rows], labels[~test_rows]), (rows[test_rows], labels[test_rows])
 
 
 def _refuse_many(n: int, largest: int | None, source: str) -> None:

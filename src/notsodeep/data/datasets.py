@@ -62,8 +62,6 @@ class Dataset:
 
 # What a reader returns: samples and labels as stored, the value that becomes 1, and the source.
 _Raw = tuple[NDArray[Any], NDArray[Any], float, str]
-
-
 # Data sets of four IDX files: the name on OpenML, and the number of test samples of each class.
 _IDX = {
     "mnist": ("mnist_784", (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009)),
@@ -71,8 +69,6 @@ _IDX = {
 }
 # Height, width and colours of images; a row has the colours of a pixel beside each other.
 IMAGES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3)}
-_IDX_KINDS = (("images-idx3", 3), ("labels-idx1", 1))
-_IDX_PREFIX: Mapping[DataSplit, str] = {"train": "train", "test": "t10k"}
 
 
 def load(
@@ -186,17 +182,16 @@ def _read_digits(name: str, split: DataSplit, folder: Path | None) -> _Raw:
 def _read_idx(name: str, split: DataSplit, folder: Path | None) -> _Raw:
     if folder is None:
         return _from_openml(*_IDX[name], split)
-    paths = [folder / name / f"{_IDX_PREFIX[split]}-{kind}-ubyte.gz" for kind, _ in _IDX_KINDS]
-    images, labels = (
-        _parse_idx(_existing(path).read_bytes(), path, axes)
-        for path, (_, axes) in zip(paths, _IDX_KINDS, strict=True)
-    )
+    prefix = "train" if split == "train" else "t10k"
+    images = _parse_idx(folder / name / f"{prefix}-images-idx3-ubyte.gz", 3)
+    labels = _parse_idx(folder / name / f"{prefix}-labels-idx1-ubyte.gz", 1)
     _refuse_unequal(images, labels, folder / name)
     return images, labels, _PIXEL, str(folder / name)
 
 
-def _parse_idx(compressed: bytes, path: Path, axes: int) -> NDArray[np.uint8]:
+def _parse_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """Read a gzipped IDX file: 0, 0, type (8: unsigned bytes), number of axes, then sizes and entries, big-endian."""
+    compressed = _existing(path).read_bytes()
     try:
         content = gzip.decompress(compressed)
     except (EOFError, OSError, zlib.error) as reason:

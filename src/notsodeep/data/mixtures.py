@@ -106,23 +106,6 @@ class Covariance:
         return rng.standard_normal((n, self.factor.shape[1])) @ self.factor.T
 
 
-def as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
-    """Convert a number, a vector, a matrix or a `Covariance` to a covariance in `dimension` dimensions."""
-    if isinstance(value, Covariance):
-        covariance = value
-    elif np.ndim(value) == 0:
-        variance = as_number(float(as_floats(value, "A covariance", ndim=0)), "An isotropic covariance")
-        covariance = Covariance.of_variances(np.full(dimension, variance))
-    else:
-        covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
-    if covariance.dimension != dimension:
-        raise InputError(
-            f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
-            "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
-        )
-    return covariance
-
-
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class GaussianMixture(Shown):
     """A Gaussian mixture of K classes, x ~ N(μ_a/√p, C_a/p) in class a: docs/theory.md (4.1).
@@ -149,7 +132,14 @@ class GaussianMixture(Shown):
             raise InputError(f"means is empty (shape {centres.shape}): give one mean per class, in rows.")
         object.__setattr__(self, "means", frozen(centres))
         object.__setattr__(self, "covariances", _covariances(covariances, *centres.shape))
-        object.__setattr__(self, "weights", frozen(_weights(weights, len(centres))))
+        shares = as_floats(np.ones(len(centres)) if weights is None else weights, "weights", ndim=1)
+        if len(shares) != len(centres):
+            raise InputError(
+                f"Got {len(shares)} weights for {len(centres)} means; give one weight per class."
+            )
+        if shares.min() < 0 or shares.sum() <= 0:
+            raise InputError(f"weights must not be negative and not all zero; got {shares.tolist()}.")
+        object.__setattr__(self, "weights", frozen(np.asarray(shares / shares.sum())))
 
     @classmethod
     def paper(cls, p: int, classes: int = 2, mean: float = 8.0, gap: float = 8.0) -> GaussianMixture:
@@ -249,15 +239,21 @@ def _covariances(values: Any, classes: int, dimension: int) -> tuple[Covariance,
     each = [values] * classes if shared else list(values)
     if len(each) != classes:
         raise InputError(f"Got {len(each)} covariances for {classes} means; give one covariance per class.")
-    return tuple(as_covariance(value, dimension) for value in each)
+    return tuple(_as_covariance(value, dimension) for value in each)
 
 
-def _weights(values: ArrayLike | None, classes: int) -> Array:
-    if values is None:
-        return np.full(classes, 1.0 / classes)
-    weights = as_floats(values, "weights", ndim=1)
-    if len(weights) != classes:
-        raise InputError(f"Got {len(weights)} weights for {classes} means; give one weight per class.")
-    if weights.min() < 0 or weights.sum() <= 0:
-        raise InputError(f"weights must not be negative and not all zero; got {weights.tolist()}.")
-    return np.asarray(weights / weights.sum())
+def _as_covariance(value: Covariance | ArrayLike, dimension: int) -> Covariance:
+    """Convert a number, a vector, a matrix or a `Covariance` to a covariance in `dimension` dimensions."""
+    if isinstance(value, Covariance):
+        covariance = value
+    elif np.ndim(value) == 0:
+        variance = as_number(float(as_floats(value, "A covariance", ndim=0)), "An isotropic covariance")
+        covariance = Covariance.of_variances(np.full(dimension, variance))
+    else:
+        covariance = Covariance.of_variances(value) if np.ndim(value) == 1 else Covariance.of_matrix(value)
+    if covariance.dimension != dimension:
+        raise InputError(
+            f"A covariance has dimension {covariance.dimension} where the means have {dimension}; "
+            "give a number, p variances, a p × p matrix, or Covariance.of_factor(L) with p rows."
+        )
+    return covariance

@@ -68,8 +68,8 @@ class RowInspection:
         return self.has_one_wide_column or (self.effective < _FEW and self.columns >= _MANY)
 
     @property
-    def findings(self) -> tuple[str, ...]:
-        """What is unusual about the rows, each as a part of a sentence."""
+    def advice(self) -> str:
+        """A sentence on what is unusual and which scaling helps; empty if nothing is unusual."""
         unusual = []
         if not 1.0 / _NORM_FACTOR < self.norm < _NORM_FACTOR:
             unusual.append(f"their norm is {self.norm:.3g} instead of about 1")
@@ -83,12 +83,6 @@ class RowInspection:
             unusual.append(
                 f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
             )
-        return tuple(unusual)
-
-    @property
-    def advice(self) -> str:
-        """A sentence on what is unusual and which scaling helps; empty if nothing is unusual."""
-        unusual = self.findings
         if not unusual:
             return ""
         remedy = (
@@ -98,12 +92,6 @@ class RowInspection:
         )
         return f"The rows are unusual: {', '.join(unusual)}; {remedy}."
 
-    @property
-    def summary(self) -> str:
-        """Norm, mean and constant columns in a few words."""
-        constant = f", {self.constant} of {self.columns} columns constant" if self.constant else ""
-        return f"norm {self.norm:.3g}, {self.common:.0%} of it their mean{constant}"
-
 
 def inspect_rows(X: ArrayLike) -> RowInspection:
     """Measure the norm and the mean of samples in rows (n, p), and find columns that are constant or dominate."""
@@ -111,7 +99,7 @@ def inspect_rows(X: ArrayLike) -> RowInspection:
     norm = root_mean_square_norm(rows)
     mean = rows.mean(axis=0)
     variances = np.square(rows - mean).mean(axis=0)
-    constant = variances <= np.square(1e-12 * np.abs(rows).max(axis=0))
+    constant = variances <= np.square(_CONSTANT * np.abs(rows).max(axis=0))
     # Shares of the variance, not variances: the squares of these may overflow.
     shares = np.where(constant, 0.0, variances)
     shares = shares / (shares.sum() or 1.0)
@@ -180,7 +168,9 @@ class Preprocessing:
         if how == "auto" and seen.has_one_wide_column:
             chosen = "standard"
             why = f" as 'standard', because column {seen.widest} has {seen.widest_share:.1%} of the variance"
-        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {seen.summary})."
+        constant = f", {seen.constant} of {seen.columns} columns constant" if seen.constant else ""
+        before = f"norm {seen.norm:.3g}, {seen.common:.0%} of it their mean{constant}"
+        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {before})."
 
     @classmethod
     def fit(cls, X_train: ArrayLike) -> Preprocessing:

@@ -8,7 +8,7 @@ t_a = √p (tr Σ_a - τ0²) and T_ab = p tr(Σ_a Σ_b).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -65,12 +65,17 @@ class ClassStatistics(Shown):
     @classmethod
     def of_mixture(cls, mixture: GaussianMixture, sizes: ArrayLike) -> ClassStatistics:
         """Compute exact statistics from a mixture and the class sizes n_a, without data."""
-        counts = _checked_sizes(sizes, mixture.classes)
+        counts = np.asarray(sizes)
+        whole = counts.shape == (mixture.classes,) and counts.dtype.kind in "iu"
+        if not whole or counts.min() < 0 or not counts.any():
+            raise InputError(
+                f"sizes must be {mixture.classes} whole numbers, one per class, not all 0; not {sizes!r}."
+            )
         every = range(mixture.classes)
         return _class_statistics(
             traces=np.array([mixture.trace(a) for a in every]) / mixture.p,
             products=_symmetric(mixture.classes, mixture.trace_product) / mixture.p**2,
-            sizes=counts,
+            sizes=counts.astype(np.intp),
             classes=np.arange(mixture.classes),
             means=mixture.means / np.sqrt(mixture.p),
             exact=True,
@@ -101,9 +106,9 @@ class ClassStatistics(Shown):
         n = self.sizes[codes]
         return np.asarray(n / (n - 2) * (n / (n - 1) * squares - self.traces[codes]))
 
-    def _with_rows(self, codes: IntArray, psi: Array) -> MixtureStatistics:
+    def _with_rows(self, samples: Array, codes: IntArray) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
-        return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(psi))
+        return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(self._psi(samples, codes)))
 
     def _facts(self) -> dict[str, Any]:
         return {
@@ -135,8 +140,7 @@ class MixtureStatistics(ClassStatistics):
         samples = as_rows(X, columns=mixture.p)
         codes = label_codes(y, np.arange(mixture.classes), len(samples))
         sizes = np.bincount(codes, minlength=mixture.classes)
-        known = ClassStatistics.of_mixture(mixture, sizes)
-        return known._with_rows(codes, known._psi(samples, codes))
+        return ClassStatistics.of_mixture(mixture, sizes)._with_rows(samples, codes)
 
     @classmethod
     def estimate(cls, X: ArrayLike, y: ArrayLike | None = None) -> MixtureStatistics:
@@ -146,11 +150,40 @@ class MixtureStatistics(ClassStatistics):
         smaller than p, O(n p²) for larger ones, and the memory that of the data.
         """
         samples = as_rows(X)
-        classes, codes = _coded(y, len(samples))
-        _refuse_small_classes(np.bincount(codes), classes)
+        labels = np.zeros(len(samples), dtype=np.intp) if y is None else as_labels(y, len(samples))
+        classes, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+        if y is not None and len(classes) < 2:
+            raise InputError(
+                f"y holds only the class {classes[0]!r}; a mixture needs two or more. "
+                "To treat all samples as one class, leave y out."
+            )
+        counts = zip(classes.tolist(), sizes.tolist(), strict=True)
+        small = {label: size for label, size in counts if size < _LEAST_PER_CLASS}
+        if small:
+            raise InputError(
+                f"Classes with too few samples (label: count): {small}. An unbiased estimate needs "
+                f"{_LEAST_PER_CLASS} samples per class; add samples, or drop or join those classes."
+            )
         moments = [ClassMoments.of(samples[codes == a]) for a in range(len(classes))]
-        known = _estimated(moments, classes)
-        return known._with_rows(codes, known._psi(samples, codes))
+        for label, one in zip(classes, moments, strict=True):
+            if one.total <= _NO_VARIANCE * one.count * float(one.mean @ one.mean):
+                raise InputError(
+                    f"All samples of class {label!r} are equal: no variance, hence no statistics. "
+                    "Check the features, or drop the class."
+                )
+
+        def product(a: int, b: int) -> float:
+            return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
+
+        known = _class_statistics(
+            traces=np.array([one.total for one in moments]) / (sizes - 1),
+            products=_symmetric(len(moments), product),
+            sizes=sizes,
+            classes=classes,
+            means=np.stack([one.mean for one in moments]),
+            exact=False,
+        )
+        return known._with_rows(samples, codes)
 
     @property
     def one_hot(self) -> Array:
@@ -177,24 +210,6 @@ def _class_statistics(
     )
 
 
-def _estimated(moments: Sequence[ClassMoments], classes: NDArray[Any]) -> ClassStatistics:
-    sizes = np.array([m.count for m in moments], dtype=np.intp)
-    totals = np.array([m.total for m in moments])
-    _refuse_constant_classes(totals, moments, classes)
-
-    def product(a: int, b: int) -> float:
-        return covariance_square(moments[a]) if a == b else covariance_product(moments[a], moments[b])
-
-    return _class_statistics(
-        traces=totals / (sizes - 1),
-        products=_symmetric(len(moments), product),
-        sizes=sizes,
-        classes=classes,
-        means=np.stack([m.mean for m in moments]),
-        exact=False,
-    )
-
-
 def _symmetric(size: int, entry: Callable[[int, int], float]) -> Array:
     """A matrix whose entries are computed once for each pair, so that rounding cannot make it asymmetric."""
     matrix = np.empty((size, size))
@@ -202,45 +217,6 @@ def _symmetric(size: int, entry: Callable[[int, int], float]) -> Array:
         for b in range(a + 1):
             matrix[a, b] = matrix[b, a] = entry(a, b)
     return matrix
-
-
-def _coded(y: ArrayLike | None, n: int) -> tuple[NDArray[Any], IntArray]:
-    if y is None:
-        return np.zeros(1, dtype=np.intp), np.zeros(n, dtype=np.intp)
-    classes, codes = np.unique(as_labels(y, n), return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(
-            f"y holds only the class {classes[0]!r}; a mixture needs two or more. "
-            "To treat all samples as one class, leave y out."
-        )
-    return classes, codes.astype(np.intp)
-
-
-def _checked_sizes(sizes: ArrayLike, classes: int) -> IntArray:
-    counts = np.asarray(sizes)
-    if counts.shape != (classes,) or counts.dtype.kind not in "iu" or counts.min() < 0 or not counts.any():
-        raise InputError(f"sizes must be {classes} whole numbers, one per class, not all 0; not {sizes!r}.")
-    return counts.astype(np.intp)
-
-
-def _refuse_small_classes(sizes: IntArray, classes: NDArray[Any]) -> None:
-    counts = zip(classes.tolist(), sizes.tolist(), strict=True)
-    small = {label: size for label, size in counts if size < _LEAST_PER_CLASS}
-    if small:
-        raise InputError(
-            f"Classes with too few samples (label: count): {small}. An unbiased estimate needs "
-            f"{_LEAST_PER_CLASS} samples per class; add samples, or drop or join those classes."
-        )
-
-
-def _refuse_constant_classes(totals: Array, moments: Sequence[ClassMoments], classes: NDArray[Any]) -> None:
-    squares = np.array([m.count * float(m.mean @ m.mean) for m in moments])
-    constant = totals <= _NO_VARIANCE * squares
-    if constant.any():
-        raise InputError(
-            f"All samples of class {classes[constant][0]!r} are equal: no variance, hence no statistics. "
-            "Check the features, or drop the class."
-        )
 
 
 # --- moments of one class ---------------------------------------------------------------------------------
@@ -265,7 +241,9 @@ class ClassMoments:
         mean = X.mean(axis=0)
         deviations = X - mean
         squares = squared_norms(deviations)
-        return cls(len(X), mean, _compressed(deviations), float(squares @ squares))
+        few = len(X) <= X.shape[1]
+        root = deviations if few else np.asarray(np.linalg.qr(deviations, mode="r"))
+        return cls(len(X), mean, root, float(squares @ squares))
 
     @property
     def total(self) -> float:
@@ -275,11 +253,6 @@ class ClassMoments:
     def overlap(self, other: ClassMoments) -> float:
         """The trace tr(W_a W_b) = ||R_a R_bᵀ||_F² of the product of two scatter matrices."""
         return float(np.sum((self.root @ other.root.T) ** 2))
-
-
-def _compressed(rows: Array) -> Array:
-    """At most p rows with the same Rᵀ R: the rows themselves, or the triangle of their QR decomposition."""
-    return rows if rows.shape[0] <= rows.shape[1] else np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def covariance_product(left: ClassMoments, right: ClassMoments) -> float:

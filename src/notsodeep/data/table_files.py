@@ -170,7 +170,17 @@ def _read_npy(file: BinaryIO, name: str) -> NDArray[Any]:
     if file.read(len(_NPY)) != _NPY:
         raise InputError(f"The file {name} is not a NPY file. Write one with numpy.save('rows.npy', X).")
     try:
-        _refuse_large_header(file, start)
+        # A header that promises more than the file has is refused before any memory is allocated.
+        size = file.seek(0, 2) - start
+        file.seek(start)
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read(file)
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size:
+            raise ValueError("the header promises more than the file has")
+        file.seek(start)
         return np.asarray(np.load(file, allow_pickle=False))
     # What a broken or hostile header raises has no common type: all of it means the same to the reader.
     except Exception as error:
@@ -180,18 +190,6 @@ def _read_npy(file: BinaryIO, name: str) -> NDArray[Any]:
 def _unreadable(name: str, error: Exception) -> InputError:
     reason = "it holds Python objects" if "pickle" in str(error) else "its content does not fit its header"
     return InputError(f"The file {name} cannot be read: {reason}. Write plain arrays of numbers with NumPy.")
-
-
-def _refuse_large_header(file: BinaryIO, start: int) -> None:
-    """Refuse a header that promises more than the file has, before any memory is allocated."""
-    size = file.seek(0, 2) - start
-    file.seek(start)
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size:
-        raise ValueError("the header promises more than the file has")
-    file.seek(start)
 
 
 def _npy_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
@@ -228,7 +226,7 @@ def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str 
 # --- Parquet --------------------------------------------------------------------------------------------------------
 
 
-def _arrow() -> Any:
+def _parquet_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -237,13 +235,8 @@ def _arrow() -> Any:
             f"Parquet files need the package pyarrow (pip install pyarrow): {str(error).rstrip('.')}. "
             "Or use .csv or .npy."
         ) from None
-    return pyarrow
-
-
-def _parquet_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
-    arrow = _arrow()
     try:
-        content = arrow.parquet.read_table(arrow.BufferReader(file.read()))
+        content = pyarrow.parquet.read_table(pyarrow.BufferReader(file.read()))
     # As for NPY files: damage has no common type.
     except Exception as error:
         raise InputError(f"The file {name} cannot be read as Parquet: {str(error).rstrip('.')}.") from None

@@ -28,7 +28,7 @@ from notsodeep.duals.strips import (
     put_strip,
 )
 from notsodeep.errors import InputError
-from notsodeep.gaussian.dual_grid import dual_grid
+from notsodeep.gaussian.bivariate import dual_grid
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.linalg.chebyshev import chebyshev_basis, chebyshev_coefficients, chebyshev_nodes
 from notsodeep.validation import Array, IntArray

@@ -38,8 +38,7 @@ from numpy.typing import NDArray
 from notsodeep.equivalents.coefficients import no_equivalent
 from notsodeep.errors import ConvergenceError, InputError, NotHighDimensionalError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment
-from notsodeep.gaussian.variance import solve_variance
+from notsodeep.gaussian.moments import derivative_second_moment, mehler, second_moment, solve_variance
 from notsodeep.models import DEQ, Explicit, Model
 from notsodeep.validation import Array
 

@@ -19,8 +19,7 @@ from scipy.special import ndtri
 from notsodeep.duals.dual import Dual
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
-from notsodeep.gaussian.moments import derivative_second_moment, second_moment
-from notsodeep.gaussian.variance import contraction_rates
+from notsodeep.gaussian.moments import contraction_rates, derivative_second_moment, second_moment
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, GraphDEQ, GraphExplicit, UnrolledDEQ
 from notsodeep.models.explicit import FeedforwardModel
 from notsodeep.models.field_equilibrium import evaluate

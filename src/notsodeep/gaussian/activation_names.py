@@ -152,6 +152,3 @@ def _nearest(name: str, names: tuple[str, ...]) -> str:
     near = [words[one] for one in difflib.get_close_matches(_word(name), words, n=3, cutoff=0.6)]
     question = f" Did you mean {' or '.join(repr(one) for one in near)}?" if near else ""
     return f"{question} Known: {', '.join(sorted(names))}; a formula in x; or custom_activation(f)."
-
-
-__all__ = ["ALIASES", "resolve_name"]

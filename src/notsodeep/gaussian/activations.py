@@ -122,12 +122,12 @@ def _finite(**numbers: float) -> None:
 # What makes the shape of each name.  The parameters of an activation are those of the function or class named here: the
 # ordinary ones are always stated, keyword-only ones where they differ from their default.
 BUILDERS: dict[str, Callable[..., Shape]] = {
-    "identity": piecewise.identity,
+    "identity": lambda: piecewise.PiecewiseLinear((), (1.0,)),
     "relu": piecewise.relu,
     "leaky_relu": piecewise.leaky_relu,
-    "abs": piecewise.absolute,
+    "abs": lambda: piecewise.PiecewiseLinear((0.0,), (-1.0, 1.0)),
     "hard_tanh": piecewise.hard_tanh,
-    "hard_sigmoid": piecewise.hard_sigmoid,
+    "hard_sigmoid": lambda: piecewise.PiecewiseLinear((-3.0, 3.0), (0.0, 1.0 / 6.0, 0.0), value=0.5),
     "piecewise_linear": piecewise.PiecewiseLinear,
     "tanh": smooth.Tanh,
     "erf": smooth.Erf,
@@ -139,16 +139,10 @@ BUILDERS: dict[str, Callable[..., Shape]] = {
     "mish": smooth.Mish,
     "arctan": smooth.Arctan,
     "softsign": smooth.Softsign,
-    "sin": smooth.sine,
-    "cos": smooth.cosine,
+    "sin": lambda: smooth.Wave(0),
+    "cos": lambda: smooth.Wave(1),
     "polynomial": smooth.Polynomial,
     "formula": formula,
-}
-
-# Names that stand for a shape scaled and shifted: amplitude, gain and offset.  A logistic function is a tanh; written
-# so, its symmetry about 1/2 is exact.
-_AFFINE: dict[tuple[str, type[Shape]], tuple[float, float, float]] = {
-    ("sigmoid", smooth.Tanh): (0.5, 0.5, 0.5)
 }
 
 
@@ -166,7 +160,8 @@ def rebuilt(phi: Activation) -> Activation | None:
 
 def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
     """Amplitude, gain and offset that go with a name; a user's function may have the name of a built-in one."""
-    return _AFFINE.get((name, type(shape)), (1.0, 1.0, 0.0))
+    # A logistic function is a tanh scaled and shifted; written so, its symmetry about 1/2 is exact.
+    return (0.5, 0.5, 0.5) if name == "sigmoid" and type(shape) is smooth.Tanh else (1.0, 1.0, 0.0)
 
 
 def activation(name: Any, **parameters: Any) -> Activation:

@@ -107,7 +107,12 @@ class Custom(Shape):
                 f"(float64) are needed. {_HOW_TO_WRITE_IT}"
             )
         if np.iscomplexobj(result) or not np.all(np.isfinite(result)):
-            self.refuse_value(float(np.ravel(x)[int(np.argmin(np.isfinite(np.ravel(result))))]))
+            position = float(np.ravel(x)[int(np.argmin(np.isfinite(np.ravel(result))))])
+            raise InputError(
+                f"The activation {self.name!r} is not a finite real number at x = {position:.6g}, but every x can "
+                "occur: keep it from overflowing there, and from roots, logarithms and fractional powers of what is "
+                "negative."
+            )
         return np.asarray(result.reshape(np.shape(x)), dtype=np.float64)
 
     # --- checks ---------------------------------------------------------------------------------------------------
@@ -138,13 +143,6 @@ class Custom(Shape):
     def _points_off_kinks(self, reach: float, count: int) -> Array:
         points = np.linspace(-reach, reach, count) + 0.0123
         return points[[all(abs(v - kink) > 1e-3 for kink in self.kinks) for v in points]]
-
-    def refuse_value(self, position: float) -> NoReturn:
-        """Raise an InputError: the function is not a finite real number at this place."""
-        raise InputError(
-            f"The activation {self.name!r} is not a finite real number at x = {position:.6g}, but every x can occur: "
-            "keep it from overflowing there, and from roots, logarithms and fractional powers of what is negative."
-        )
 
     def refuse_kink(self, position: float) -> NoReturn:
         """Raise an InputError that advises to declare a kink at this place."""

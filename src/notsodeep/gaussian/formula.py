@@ -42,10 +42,6 @@ OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 
 
-def _by_name(name: str) -> Callable[[Any, Any], Any]:
-    return lambda u, xp: getattr(xp, name)(u)
-
-
 # Smooth functions of one argument; the others have kinks or several arguments.
 FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sigmoid": lambda u, xp: xp.expit(u),
@@ -56,7 +52,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sqrt": lambda u, xp: u**0.5,
 }
 FUNCTIONS |= {
-    name: _by_name(name)
+    name: lambda u, xp, name=name: getattr(xp, name)(u)  # type: ignore[misc]
     for name in ("tanh", "erf", "arctan", "sin", "cos", "exp", "expm1", "log", "log1p", "sinh", "cosh")
 }
 # Functions with kinks, and the number of their arguments.
@@ -82,14 +78,6 @@ ZERO = 1e-30
 
 def _negative(u: Any, xp: Any) -> Any:
     return -u
-
-
-def _difference(left: Any, right: Any, xp: Any) -> Any:
-    return left - right
-
-
-def _maximum(left: Any, right: Any, xp: Any) -> Any:
-    return xp.maximum(left, right)
 
 
 class _Reader:
@@ -211,10 +199,10 @@ class _Reader:
         return self._combine(node, FUNCTIONS[name], arguments[0])
 
     def _larger(self, node: ast.AST, left: Term, right: Term, switch: Term | None = None) -> Term:
-        decides = self._combine(node, _difference, left, right) if switch is None else switch
+        decides = self._combine(node, lambda a, b, xp: a - b, left, right) if switch is None else switch
         if not isinstance(decides, float):
             self.switches.append(decides)
-        return self._combine(node, _maximum, left, right)
+        return self._combine(node, lambda a, b, xp: xp.maximum(a, b), left, right)
 
     def _smaller(self, node: ast.AST, left: Term, right: Term) -> Term:
         negative = [self._combine(node, _negative, part) for part in (left, right)]

@@ -20,8 +20,6 @@ SEGMENT = np.log(16.0)
 TOLERANCE = 2e-15
 # Last orders that add up to less than this, relative to the largest coefficient, are left out.
 NOTHING = 1e-16
-
-
 # log q is rounded outwards to multiples of this where coefficients are kept: data sets that are alike share them.
 LOG_STEP = 0.125
 KEPT = 256
@@ -85,7 +83,10 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
         series = chebyshev_coefficients(function(LogInterval(low, high).nodes(count)))
         # The last quarter, not the last one: an even or odd function has every other coefficient zero.
         if np.abs(series[-count // 4 :]).max() <= TOLERANCE * np.abs(series).max():
-            coefficients = _without_rounding(series)
+            # Without the last orders, as far as these are nothing but rounding.
+            sizes = np.abs(series).reshape(len(series), -1).max(axis=1)
+            rest = np.cumsum(sizes[::-1])[::-1]
+            coefficients = series[: max(1, int(np.sum(rest > NOTHING * sizes.max())))]
             if key is not None:
                 if len(_SERIES) >= KEPT:
                     _SERIES.clear()
@@ -99,10 +100,3 @@ def _interpolated(function: Callable[[Array], Array], points: Array, logs: Array
         return clenshaw(coefficients, np.clip(place, -1.0, 1.0))[:, None]
     basis = chebyshev_basis(place, len(coefficients))
     return np.tensordot(basis, coefficients, axes=1)
-
-
-def _without_rounding(series: Array) -> Array:
-    """The series without its last orders, as far as these are nothing but rounding."""
-    sizes = np.abs(series).reshape(len(series), -1).max(axis=1)
-    rest = np.cumsum(sizes[::-1])[::-1]
-    return series[: max(1, int(np.sum(rest > NOTHING * sizes.max())))]

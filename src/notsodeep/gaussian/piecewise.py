@@ -192,11 +192,6 @@ class PiecewiseLinear(Shape):
 # --- by name --------------------------------------------------------------------------------------------------------
 
 
-def identity() -> PiecewiseLinear:
-    """The identity x."""
-    return PiecewiseLinear((), (1.0,))
-
-
 def relu() -> PiecewiseLinear:
     """The rectified linear unit max(x, 0)."""
     return PiecewiseLinear((0.0,), (0.0, 1.0))
@@ -207,18 +202,8 @@ def leaky_relu(a: float = 1.0, b: float = 0.1) -> PiecewiseLinear:
     return PiecewiseLinear((0.0,), (min(a, b), max(a, b)))
 
 
-def absolute() -> PiecewiseLinear:
-    """The absolute value |x|."""
-    return PiecewiseLinear((0.0,), (-1.0, 1.0))
-
-
 def hard_tanh(a: float = 1.0, c: float = 1.0) -> PiecewiseLinear:
     """The hard tanh a · clip(x, -c, c)."""
     if not c > 0:
         raise InputError(f"hard_tanh clips at ±c and needs c > 0, got {c}.")
     return PiecewiseLinear((-c, c), (0.0, a, 0.0))
-
-
-def hard_sigmoid() -> PiecewiseLinear:
-    """The hard sigmoid clip(x/6 + 1/2, 0, 1)."""
-    return PiecewiseLinear((-3.0, 3.0), (0.0, 1.0 / 6.0, 0.0), value=0.5)

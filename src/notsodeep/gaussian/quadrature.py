@@ -36,6 +36,12 @@ def panel_rule(edges: Array, count: int = NODES) -> tuple[Array, Array]:
     return points.reshape(flat), (length * weights).reshape(flat)
 
 
+def gaussian_rule(edges: Array) -> tuple[Array, Array]:
+    """Composite rule on the panels between sorted `edges`, its weights those of a standard normal variable."""
+    points, weights = panel_rule(edges)
+    return points, weights * np.exp(-0.5 * points**2) / SQRT_2PI
+
+
 @lru_cache(maxsize=256)
 def graded_edges(first: float, longest: float, reach: float) -> Array:
     """Edges 0, first, 2·first, … doubling until panels are `longest`, then even steps up to `reach`; both signs."""
@@ -55,9 +61,7 @@ def longest_panel(degree: int) -> float:
 
 @lru_cache(maxsize=64)
 def _shared_rule(octave: int, feature: float, longest: float) -> tuple[Array, Array]:
-    edges = graded_edges(feature * 2.0**-octave, longest, REACH)
-    points, weights = panel_rule(edges)
-    weights = weights * np.exp(-0.5 * points**2) / SQRT_2PI
+    points, weights = gaussian_rule(graded_edges(feature * 2.0**-octave, longest, REACH))
     points.flags.writeable = weights.flags.writeable = False
     return points[None], weights[None]
 
@@ -74,8 +78,7 @@ def split_rule(scales: Array, breakpoints: Array, degree: int = 0) -> tuple[Arra
     with np.errstate(over="ignore"):
         inner = np.clip(breakpoints[None, :] / scales[:, None], -REACH, REACH)
     edges = np.sort(np.concatenate([np.broadcast_to(bell, (len(scales), len(bell))), inner], axis=1), axis=1)
-    points, weights = panel_rule(edges)
-    return points, weights * np.exp(-0.5 * points**2) / SQRT_2PI
+    return gaussian_rule(edges)
 
 
 def hermite_functions(points: Array, terms: int) -> Array:

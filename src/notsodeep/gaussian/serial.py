@@ -78,6 +78,3 @@ def number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(f"{name} must be a finite number, not {value!r}.")
     return float(value)
-
-
-__all__ = ["AFFINE", "activation_from_dict", "activation_to_dict", "affine_to_dict", "mapping", "number"]

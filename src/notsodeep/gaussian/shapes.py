@@ -211,7 +211,9 @@ class Shape:
             for kink, jump in zip(self.kinks, self.jumps(j), strict=True):
                 if jump != 0.0:
                     place = np.clip(kink / scales, -40.0, 40.0)
-                    height = np.where(np.abs(place) < 40.0, hermite(place, k - 1 - j) * bell(place), 0.0)
+                    height = np.where(
+                        np.abs(place) < 40.0, special.eval_hermitenorm(k - 1 - j, place) * bell(place), 0.0
+                    )
                     mean = mean + over_power(jump * height, scales, k - j)
         return mean
 
@@ -269,8 +271,3 @@ def over_power(value: Array, scales: Array, power: int) -> Array:
 def bell(x: Array) -> Array:
     """The density of a standard normal variable."""
     return np.asarray(np.exp(-0.5 * x**2) / quadrature.SQRT_2PI)
-
-
-def hermite(x: Array, degree: int) -> Array:
-    """Probabilists' Hermite polynomial He_degree."""
-    return np.asarray(special.eval_hermitenorm(degree, x))

@@ -147,7 +147,9 @@ class Elu(Shape):
     kinks = (0.0,)
 
     def __post_init__(self) -> None:
-        check_finite(self, "elu")
+        if not np.isfinite(self.alpha):
+            raise InputError(f"elu needs finite numbers, but alpha = {self.alpha}.")
+        object.__setattr__(self, "alpha", float(self.alpha))
 
     def evaluate(self, x: Any, order: int, xp: Any) -> Any:
         below = xp.clip(x, None, 0.0)
@@ -288,16 +290,6 @@ class Wave(Shape):
         return -0.5 * np.expm1(-2.0 * q) if self.quarter else 0.5 + 0.5 * np.exp(-2.0 * q)
 
 
-def sine() -> Wave:
-    """The activation sin x."""
-    return Wave(0)
-
-
-def cosine() -> Wave:
-    """The activation cos x."""
-    return Wave(1)
-
-
 # --- what their formulas share --------------------------------------------------------------------------------------
 
 
@@ -316,11 +308,3 @@ def _normal_cdf(x: Any, order: int, xp: Any) -> Any:
         return xp.ndtr(x)
     density = xp.exp(-0.5 * x**2) / _SQRT_2PI
     return density if order == 1 else density * -x
-
-
-def check_finite(shape: Shape, name: str) -> None:
-    """Refuse parameters of a shape that are not finite numbers, and make floats of them."""
-    for parameter, value in vars(shape).items():
-        if not np.isfinite(value):
-            raise InputError(f"{name} needs finite numbers, but {parameter} = {value}.")
-        object.__setattr__(shape, parameter, float(value))

@@ -10,9 +10,8 @@ from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.activations import activation as as_activation
-from notsodeep.gaussian.moments import mean_derivative
+from notsodeep.gaussian.moments import mean_derivative, solve_variance
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
-from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput

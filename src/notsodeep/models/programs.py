@@ -16,8 +16,8 @@ from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_variances
+from notsodeep.gaussian.moments import solve_variance
 from notsodeep.gaussian.shapes import Shape
-from notsodeep.gaussian.variance import solve_variance
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.newton import CovarianceSolution, guess_terms, solve_tile
 from notsodeep.models.protocol import Samples

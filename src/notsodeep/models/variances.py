@@ -10,8 +10,7 @@ import numpy as np
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.interpolation import at_variances
-from notsodeep.gaussian.moments import second_moment
-from notsodeep.gaussian.variance import solve_variance
+from notsodeep.gaussian.moments import second_moment, solve_variance
 from notsodeep.models.programs import LayerInput
 from notsodeep.validation import Array
 

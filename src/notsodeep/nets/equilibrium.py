@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.gaussian.variance import predicted_rate
+from notsodeep.gaussian.moments import predicted_rate
 from notsodeep.nets.connections import Connection, DenseConnection
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
 from notsodeep.nets.linear_maps import LinearMap

@@ -146,34 +146,24 @@ def block_bytes(block: int, p: int, storage: str) -> int:
     return block * block * (8 + 2 * item) + 2 * block * (8 * p + _TABLE_BYTES)
 
 
-def fitting_block(budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
-    """Find the largest block that fits into the budget; with several workers each gets several blocks."""
-    limit = min(LARGEST_BLOCK, _up(n))
+def choose_block(given: int | None, budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
+    """Check that a given block size fits into the budget, or find the largest that gives workers several blocks."""
+    if given is not None:
+        block = as_count(given, "block")
+        needed = block_bytes(block, p, storage)
+        if needed > budget:
+            raise InputError(
+                f"Blocks of {block} × {block} take {in_words(needed)}; {in_words(max(budget, 0))} is left for them. "
+                "Raise max_memory, or use smaller blocks (in a new folder: a store keeps its block size)."
+            )
+        return block
+    limit = min(LARGEST_BLOCK, -(-n // TILE) * TILE)
     while workers > 1 and limit > 2 * TILE and (n / limit) ** 2 < 8 * workers:
         limit -= TILE
     for block in range(limit, 0, -TILE):
         if block_bytes(block, p, storage) <= budget:
             return block
-    least = block_bytes(min(TILE, _up(n)), p, storage)
+    least = block_bytes(TILE, p, storage)
     raise InputError(
         f"{in_words(max(budget, 0))} is left for blocks; the smallest takes {in_words(least)}. Raise max_memory."
     )
-
-
-def choose_block(given: int | None, budget: int, n: int, p: int, storage: str, workers: int = 1) -> int:
-    """Check that a given block size fits into the budget, or choose the largest one that does."""
-    if given is None:
-        return fitting_block(budget, n, p, storage, workers)
-    block = as_count(given, "block")
-    needed = block_bytes(block, p, storage)
-    if needed > budget:
-        raise InputError(
-            f"Blocks of {block} × {block} take {in_words(needed)}; {in_words(max(budget, 0))} is left for them. Raise "
-            "max_memory, or use smaller blocks (in a new folder: a store keeps its block size)."
-        )
-    return block
-
-
-def _up(n: int) -> int:
-    """The next multiple of the size of a tile."""
-    return -(-n // TILE) * TILE

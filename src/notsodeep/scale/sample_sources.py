@@ -177,22 +177,20 @@ class SurveyedRows:
     @property
     def size(self) -> int:
         """Numbers in one sample."""
-        return sample_size(self.rows)
+        return int(np.prod(self.rows.shape[1:]))
 
 
 def survey(rows: Rows, model: Model, name: str = "X") -> SurveyedRows:
     """Read all samples once, chunk after chunk, and check them for the model."""
     digest, squares = hashlib.sha256(f"{rows.shape} ".encode()), []
-    for part in chunks(rows.shape[0], sample_size(rows)):
-        read = model.check_samples(rows.read(part), f"{name} (rows {part.start} to {part.stop - 1})")
+    n = rows.shape[0]
+    step = max(CHUNK // (8 * int(np.prod(rows.shape[1:]))), 1)
+    for start in range(0, n, step):
+        stop = min(start + step, n)
+        read = model.check_samples(rows.read(slice(start, stop)), f"{name} (rows {start} to {stop - 1})")
         digest.update(read.view(np.uint8).data)
         squares.append(model.squared_norms(read))
     return SurveyedRows(rows, np.concatenate(squares), digest.hexdigest()[:32])
-
-
-def sample_size(rows: Rows) -> int:
-    """Numbers in one sample."""
-    return int(np.prod(rows.shape[1:]))
 
 
 def anchors(*squares: Array) -> Array:
@@ -203,10 +201,3 @@ def anchors(*squares: Array) -> Array:
     """
     everything = np.sort(np.concatenate([part.ravel() for part in squares]))
     return everything[np.linspace(0, len(everything) - 1, ANCHORS).round().astype(np.intp)]
-
-
-def chunks(n: int, p: int) -> Iterator[slice]:
-    """Slices that cover n samples of p numbers, each of at most CHUNK bytes."""
-    step = max(CHUNK // (8 * p), 1)
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))

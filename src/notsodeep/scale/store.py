@@ -70,14 +70,6 @@ class FinishedBlock:
         """Encode the line of the journal, starting with a checksum of the rest."""
         return journal_line({"block": self.cell, "checksum": self.checksum, "info": asdict(self.info)})
 
-    @classmethod
-    def decoded(cls, line: bytes) -> FinishedBlock | None:
-        """Decode a line without its newline; None if the line is damaged."""
-        content = read_journal_line(line)
-        if content is None:
-            return None
-        return cls(tuple(content["block"]), content["checksum"], KernelInfo(**content["info"]))
-
 
 class BlockArray:
     """The zarr array of a store, written and read block by block, by any process.
@@ -172,10 +164,10 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     Raises:
         InputError: if the folder holds something else, or another run; nothing in it is changed then.
     """
+    zarr = needed("zarr", "A kernel on disk (out=…)")
     # A folder that is not a store is refused before anything is put into it, the lock included.
     if is_vacant(path):
         _refuse_small_disk(path, described)
-        needed("zarr", "A kernel on disk (out=…)")
         with explained_errors(path):
             path.mkdir(parents=True, exist_ok=True)
     elif not (path / LOCK).exists():
@@ -184,7 +176,17 @@ def open_store(path: Path, described: dict[str, Any]) -> Iterator[KernelStore]:
     with folder_lock(path):
         # Checked again: of two runs that saw the folder vacant one has created the store by now.
         if is_vacant(path):
-            _create(path, described)
+            shape, block = tuple(described["shape"]), described["block"]
+            with explained_errors(path):
+                zarr.create_array(
+                    path,
+                    shape=shape,
+                    chunks=(min(block, shape[0]), min(block, shape[1])),
+                    dtype=described["storage"],
+                    fill_value=float("nan"),
+                    compressors=None,
+                    attributes={ATTRIBUTE: {"run": digest(described), **described}},
+                )
         _refuse_another(path, described)
         yield KernelStore(path, digest(described))
 
@@ -194,12 +196,10 @@ def is_vacant(path: Path) -> bool:
     with explained_errors(path):
         if not path.is_dir():
             return not path.exists()
-        return all(_precedes(entry.name) for entry in path.iterdir())
-
-
-def _precedes(name: str) -> bool:
-    """Whether a file can exist before the array does: the lock, and what zarr writes before it renames it."""
-    return name in (LOCK, LOCK_HOLDER) or (name.startswith("zarr.") and name.endswith(".partial"))
+        # Before the array there are the lock, and what zarr writes before it renames it.
+        return all(
+            entry.name in (LOCK, LOCK_HOLDER) or entry.match("zarr.*.partial") for entry in path.iterdir()
+        )
 
 
 def block_of(path: Path) -> int | None:
@@ -212,22 +212,6 @@ def remove_store(path: Path) -> None:
     if ATTRIBUTE not in _open(path).attrs:
         raise InputError(f"{path} is not a kernel of notsodeep. Nothing was changed.")
     remove_folder(path)
-
-
-def _create(path: Path, described: dict[str, Any]) -> None:
-    zarr = needed("zarr", "A kernel on disk (out=…)")
-    size = described["block"]
-    shape = tuple(described["shape"])
-    with explained_errors(path):
-        zarr.create_array(
-            path,
-            shape=shape,
-            chunks=(min(size, shape[0]), min(size, shape[1])),
-            dtype=described["storage"],
-            fill_value=float("nan"),
-            compressors=None,
-            attributes={ATTRIBUTE: {"run": digest(described), **described}},
-        )
 
 
 def _open(path: Path) -> Any:
@@ -296,9 +280,11 @@ def read_journal(path: Path, grid: Grid) -> dict[Cell, FinishedBlock]:
     journal = path / JOURNAL
     with explained_errors(path):
         lines = journal.read_bytes().splitlines() if journal.exists() else []
-    known = set(grid.cells())
-    entries = (FinishedBlock.decoded(line) for line in lines)
-    return {entry.cell: entry for entry in entries if entry is not None and entry.cell in known}
+    known, finished = set(grid.cells()), {}
+    for content in map(read_journal_line, lines):
+        if content is not None and (cell := tuple(content["block"])) in known:
+            finished[cell] = FinishedBlock(cell, content["checksum"], KernelInfo(**content["info"]))
+    return finished
 
 
 # --- where computed blocks go -----------------------------------------------------------------------------

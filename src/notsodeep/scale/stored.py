@@ -26,6 +26,7 @@ class StoredKernel:
         path: the folder.
         shape: (n, n) or (n, k).
         dtype: the precision of the stored numbers.
+        run: the hash of what was computed: model, kernel, data, precision, blocks.
         info: how the numbers were obtained, all blocks together.
         repaired: blocks that were damaged and that the run that returned this object computed again.
     """
@@ -37,7 +38,9 @@ class StoredKernel:
     ) -> None:
         self.path, self.repaired = Path(path), repaired
         self._array = BlockArray(self.path)
-        self.grid = self._array.grid
+        self.grid, self.run = self._array.grid, self._array.run
+        self.shape = self.grid.rows, self.grid.columns
+        self.dtype: np.dtype[Any] = np.dtype(self._array.described["storage"])
         self._entries = read_journal(self.path, self.grid)
         if len(self._entries) < self.grid.count:
             raise InputError(
@@ -48,25 +51,9 @@ class StoredKernel:
         self.info = reduce(KernelInfo.merge, (entry.info for entry in self._entries.values()))
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """The shape of the whole matrix."""
-        return self.grid.rows, self.grid.columns
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The precision of the stored numbers."""
-        storage: np.dtype[Any] = np.dtype(self._array.described["storage"])
-        return storage
-
-    @property
     def nbytes(self) -> int:
         """Bytes that the whole matrix would take in memory."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
-
-    @property
-    def run(self) -> str:
-        """The hash of what was computed: model, kernel, data, precision, blocks."""
-        return self._array.run
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from notsodeep.cli import options
-from notsodeep.cli.common import console, errors, figures_if_installed, print_json, say
-from notsodeep.cli.value_formats import shown
+from notsodeep.cli.common import console, errors, figures_if_installed, print_json, say, shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import explained_errors
 

@@ -19,7 +19,7 @@ import torch
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.files import atomic_write
-from notsodeep.gaussian.variance import contraction_rates
+from notsodeep.gaussian.moments import contraction_rates
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, SolverOptions
 

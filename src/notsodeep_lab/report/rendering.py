@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from notsodeep import __version__
-from notsodeep.cli.value_formats import scaled, seconds, shown
+from notsodeep.cli.common import scaled, seconds, shown
 from notsodeep.files import atomic_write, explained_errors, new_path
 
 # Signatures of the image formats that a page may contain.

@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from notsodeep.cli.value_formats import seconds, shown
+from notsodeep.cli.common import seconds, shown
 from notsodeep.designs import FORMAT, Design
 from notsodeep.errors import InputError, MissingExtraError
 from notsodeep_lab.papers import EXPERIMENTS, Experiment, Result, Row, read_results

@@ -1,0 +1,340 @@
+"""`notsodeep kernel`, `spectrum` and `design`: a kernel, its eigenvalues, and a shallow network that matches it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from notsodeep.cli import options
+from notsodeep.cli.common import (
+    app,
+    check_outputs,
+    console,
+    data_record,
+    errors,
+    print_json,
+    save_figure,
+    say,
+    say_notes,
+)
+from notsodeep.errors import InputError
+from notsodeep.files import atomic_write, new_path
+from notsodeep.progress import progress_bar
+from notsodeep.validation import Array, one_of
+
+if TYPE_CHECKING:
+    from notsodeep.cli.scenario import Data, Prediction
+
+_LARGE = "Large kernels"
+# Kernel error up to which an injected network counts as a match.
+_CLOSE = 0.01
+
+
+@app.command()
+@options.takes_data(required=True)
+def kernel(
+    data: Data,
+    save: Annotated[
+        Path, typer.Option(metavar="FILE", help="File to write the kernel to: .npy, .npz or .csv.")
+    ] = Path("kernel.npy"),
+    activation: options.Activation = options.ACTIVATION,
+    sigma_a2: options.Variance = 0.2,
+    kernel: options.KernelName = "ck",
+    kind: options.ModelKind = "rows",
+    readout: options.Readout = None,
+    filter_size: options.FilterSize = None,
+    depth: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of layers; infinite by default.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", rich_help_panel=_LARGE, show_default=False,
+            help="Folder (G.zarr) to write the kernel to, block by block, instead of --save. Repeat an interrupted "
+            "command to continue. With --scale none, rows of .npy and .zarr files are not loaded into memory.",
+        ),
+    ] = None,
+    max_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", rich_help_panel=_LARGE, show_default=False,
+            help="Memory of the process, such as 4GB; by default half of what is free.",
+        ),
+    ] = None,
+    storage: Annotated[
+        str, typer.Option(metavar="TYPE", rich_help_panel=_LARGE, help="float64 or float32.")
+    ] = "float64",
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, rich_help_panel=_LARGE, show_default=False,
+            help="Number of processes on this machine.",
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", rich_help_panel=_LARGE, show_default=False,
+            help="Address of a dask scheduler, such as tcp://host:8786.",
+        ),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
+    """Compute the exact kernel of a DEQ on your data and write it to a file.
+
+    Example: notsodeep kernel X.csv --label-column species --save K.npy
+
+    Example: notsodeep kernel digits --kernel ntk --save relu-ntk.npy
+
+    Example: notsodeep kernel mnist --out mnist.zarr --storage float32
+
+    Example: notsodeep kernel cifar10 --n 200 --model conv --kernel ntk
+    """
+    from notsodeep.data.table_files import WRITTEN, check_extension, write_table
+    from notsodeep.kernel_names import as_kernel
+    from notsodeep.models import as_model
+    from notsodeep.scale import open_rows
+    from notsodeep.scale.compute import ComputeOptions, compute_kernels
+    from notsodeep.scale.store import remove_store
+
+    conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
+    model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
+    name = as_kernel(kernel)
+    if workers is not None and scheduler is not None:
+        raise InputError("--workers starts processes here, --scheduler uses a cluster: give one of them.")
+    if out is None:
+        check_extension(new_path(save, overwrite), WRITTEN)
+    start = time.perf_counter()
+    in_file = Path(data.source).suffix in (".npy", ".zarr") and data.n is None and data.label_column is None
+    if out is not None and in_file and data.scale == "none":
+        # Blocks are computed from rows that stay in their file.
+        rows: Any = open_rows(data.source)
+        record: dict[str, Any] = {"source": data.source, "n": rows.shape[0], "scale": "none"}
+    else:
+        samples = data.images() if conv else data.samples()
+        rows, record = samples.rows, data_record(data, samples)
+        if not as_json:
+            say_notes(data, samples)
+    if overwrite and out is not None and out.exists():
+        remove_store(out)
+    with progress_bar(f"{rows.shape[0]} × {rows.shape[0]} kernel") as report:
+        how = ComputeOptions(out, scheduler or workers, max_memory, storage, progress=report)
+        (matrix,), info = compute_kernels(as_model(model, depth), rows, None, (name,), how)
+    if out is None:
+        write_table(save, matrix)
+    facts = {
+        "model": str(model), "kernel": str(name), "depth": depth, "shape": list(matrix.shape),
+        "seconds": round(time.perf_counter() - start, 3), "iterations": info.iterations,
+        "error_bound": info.error_bound, "file": str(save if out is None else out), "data": record,
+    }  # fmt: skip
+    if out is not None:
+        facts |= {"storage": storage, "repaired": [list(cell) for cell in matrix.repaired]}
+    if as_json:
+        print_json(facts)
+        return
+    if facts.get("repaired"):
+        say(f"{len(matrix.repaired)} blocks were missing or damaged and have been computed again.")
+    size = " × ".join(map(str, matrix.shape))
+    console.print(
+        f"{name.upper()} of {model}: {size} in {facts['seconds']:.2f} s, error below {info.error_bound:.0e}, written "
+        f"to [bold]{facts['file']}[/]",
+        highlight=False,
+    )
+
+
+@app.command()
+@options.takes_data("mixture")
+def spectrum(
+    data: Data,
+    activation: options.Activation = options.ACTIVATION,
+    sigma_a2: options.Variance = 0.2,
+    kernel: options.KernelName = "ck",
+    form: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="refined (with corrections at finite n) or asymptotic."),
+    ] = "refined",
+    check: Annotated[bool, typer.Option(help="Compare with the exact eigenvalues.")] = True,
+    figure: Annotated[
+        Path, typer.Option(metavar="FILE", help="File of the figure (png, svg or pdf).")
+    ] = Path("notsodeep-spectrum.png"),
+    overwrite: options.Overwrite = False,
+    as_json: options.Json = False,
+) -> None:
+    """Predict the eigenvalues of a DEQ's kernel, and compare with the exact ones.
+
+    For mixture and sphere the prediction comes from their law alone, without
+    samples. For data sets and files it is the spectrum of the refined equivalent of
+    the same rows.
+
+    Example: notsodeep spectrum --activation relu --kernel ntk --n 2000 --p 1600
+
+    Example: notsodeep spectrum --data digits --activation 'x*sigmoid(x)'
+
+    Example: notsodeep spectrum --data X.csv --label-column diagnosis
+    """
+    import numpy as np
+
+    from notsodeep.cli import scenario
+
+    new_path(figure, overwrite)
+    if form != "refined" and not data.is_drawn:
+        raise InputError(
+            f"--form {form} needs data with a known law, mixture or sphere. Leave it out for {data.source}."
+        )
+    with progress_bar(f"spectrum of the {kernel} on {data.source}"):
+        samples = data.dense_samples()
+        model, exact = scenario.read_model(activation, sigma_a2).centred(samples.tau0), None
+        if check:
+            matrix = scenario.compute_kernel(model, samples.rows, kernel)
+            exact = np.linalg.eigvalsh(matrix).astype(float)
+        prediction = scenario.predict(model, samples, kernel, form)
+    name = activation if len(activation) <= 40 else activation[:39] + "…"
+    title = f"{name} DEQ, {kernel}, n = {len(samples.rows)}, p = {samples.rows.shape[1]}"
+    drawn = save_figure(lambda axes: _draw_spectrum(axes, prediction, exact, title), figure)
+    if not as_json:
+        say_notes(data, samples)
+        _print_spectrum(prediction, exact, data.source)
+        return
+    print_json(
+        {
+            "model": str(model), "activation": activation, "kernel": kernel, "data": data.source, "seed": data.seed,
+            **data_record(data, samples), "form": form,
+            "predicted": _spectrum_record(prediction), "exact": None if exact is None else exact.tolist(),
+            "distance": None if exact is None else prediction.distance_to(exact),
+            "figure": drawn,
+        }
+    )  # fmt: skip
+
+
+def _draw_spectrum(axes: Any, prediction: Prediction, exact: Array | None, title: str) -> None:
+    """Draw the predicted density over the exact eigenvalues, or the eigenvalues of both by rank."""
+    from notsodeep import figures
+
+    if prediction.limit is not None:
+        figures.plot_spectrum(prediction.limit, exact, axes, title=title)
+        return
+    lines = {"exact kernel": exact, "refined equivalent": prediction.equivalent}
+    shown = {name: values for name, values in lines.items() if values is not None}
+    figures.plot_eigenvalues(shown, axes, title=title)
+
+
+def _print_spectrum(prediction: Prediction, exact: Array | None, source: str) -> None:
+    distance = None if exact is None else prediction.distance_to(exact)
+    if prediction.limit is not None:
+        say(prediction.limit.describe())
+        if distance is not None:
+            say(f"Kolmogorov distance to the exact eigenvalues of one sample: {distance:.3f}")
+    else:
+        say(f"Largest eigenvalues of the refined equivalent on {source}: {_largest(prediction.equivalent)}")
+        if distance is not None:
+            say(f"Largest eigenvalues of the exact kernel: {_largest(exact)}")
+            say(f"Largest difference at the same rank: {distance:.2g} of the largest eigenvalue")
+
+
+def _largest(values: Any) -> str:
+    return ", ".join(f"{value:.5g}" for value in values[:-6:-1])
+
+
+def _spectrum_record(prediction: Prediction) -> dict[str, Any]:
+    limit = prediction.limit
+    if limit is None:
+        return {"eigenvalues": [] if prediction.equivalent is None else prediction.equivalent.tolist()}
+    return {
+        "edges": limit.edges.tolist(), "counts": list(limit.counts), "isolated": limit.isolated.tolist(),
+        "alignment": limit.alignment.tolist(), "atoms": [list(atom) for atom in limit.atoms],
+        "residual": limit.residual, "mass_error": limit.mass_error,
+    }  # fmt: skip
+
+
+@app.command()
+@options.takes_data()
+def design(
+    data: Data | None,
+    activation: options.Activation = options.ACTIVATION,
+    sigma_a2: options.Variance = 0.2,
+    tau0: Annotated[
+        float | None,
+        typer.Option(
+            metavar="NUMBER", help="Norm of a typical input; 1, or that of the data.", show_default=False
+        ),
+    ] = None,
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="Kernel to match: ck, ntk, ntk_paper or both.")
+    ] = "ck",
+    family: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="auto, papers, hard_tanh, leaky_relu, polynomial, quadratic or injected.",
+        ),
+    ] = "auto",
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
+    ] = None,
+    figure: options.Figure = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.Json = False,
+) -> None:
+    """Design the shallow explicit network with the kernel of a DEQ, or say why none exists.
+
+    Without data, the design matches the four numbers that determine the kernel in
+    high dimension. With data, the kernel error is measured on them, next to plain
+    networks with the DEQ's own activation; auto then also tries injected networks
+    (two or three layers of the DEQ's activation that see the input again), fitted
+    to the data, and uses one if it is closer.
+
+    Example: notsodeep design --activation relu --data digits
+
+    Example: notsodeep design --data X.csv --label-column diagnosis
+
+    Exit code 0: the four numbers agree, or the kernel error of an injected network
+    is below 1 %; 3: this family has no match, and the closest network is printed.
+    """
+    check_outputs(overwrite, save, figure=figure)
+    from notsodeep.cli.scenario import read_model, rows_to_fit
+    from notsodeep.designs import INJECTED_IN_WORDS, twin_distances
+    from notsodeep.designs import design as find_design
+
+    model = read_model(activation, sigma_a2)
+    with progress_bar("designing the network"):
+        samples = None if data is None else data.dense_samples()
+        if tau0 is None:
+            tau0 = 1.0 if samples is None else samples.tau0
+        # What a network is fitted to says nothing about how close it is: every other sample is held out.
+        rows = None if samples is None else rows_to_fit(samples.rows[::2], kernel, family)
+        result = find_design(model, tau0, kernel, family, X=rows)
+        kernels, distances = ("ck", "ntk") if kernel == "both" else (kernel,), []
+        if samples is not None:
+            others = samples.rows[1::2] if result.fitted_to else samples.rows
+            distances = [twin_distances(result, others, one) for one in kernels]
+    if as_json:
+        content = json.loads(result.to_json())
+        if data is not None and samples is not None:
+            content = {"design": content, "data": data_record(data, samples)}
+            content["measured"] = [one.as_dict() for one in distances]
+        print_json(content, indent=2)
+    else:
+        if data is not None and samples is not None:
+            say_notes(data, samples)
+        say(str(result))
+        say(result.explain())
+        for one in distances:
+            say(str(one))
+        if result.misfit is not None:
+            say(INJECTED_IN_WORDS)
+    if save is not None:
+        with atomic_write(save) as temporary:
+            temporary.write_text(result.to_json(), encoding="utf-8")
+        say(f"Design: {save}", errors)
+    if figure is not None:
+        from notsodeep.figures import plot_design
+
+        save_figure(lambda axes: plot_design(result, axes), figure)
+    if not result.exact and (result.misfit is None or result.misfit > _CLOSE):
+        raise typer.Exit(3)

@@ -1,0 +1,359 @@
+"""`notsodeep certify`, `predict` and `train`: what training will reach, in theory and in fact."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from notsodeep.cli import options
+from notsodeep.cli.common import (
+    app,
+    check_outputs,
+    console,
+    data_record,
+    errors,
+    print_json,
+    save_figure,
+    say,
+    say_notes,
+    seconds,
+)
+from notsodeep.errors import InputError
+from notsodeep.extras import needed
+from notsodeep.progress import progress_bar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from notsodeep.cli.scenario import Data, PreparedSamples
+    from notsodeep.convergence import Certificate
+    from notsodeep.nets.race import Race
+
+# Number of sizes in a range such as 100:10000.
+_POINTS = 7
+_WIDTH, _CHANNELS = 1024, 32
+
+
+@app.command()
+@options.takes_data("sphere", p=50, drawn=4)
+def certify(
+    data: Data,
+    width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of the network.")] = 1000,
+    sigma_w2: Annotated[
+        float,
+        typer.Option("--sigma-w2", metavar="NUMBER", help="Variance of the recurrent weights, below 1/8."),
+    ] = 0.01,
+    readout_scale: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Factor on the initial readout; the paper's is 1.")
+    ] = 1.0,
+    label_scale: Annotated[float, typer.Option(metavar="NUMBER", help="Factor on the labels.")] = 1.0,
+    as_json: options.Json = False,
+) -> None:
+    """Check whether gradient descent provably trains this DEQ to zero loss.
+
+    Draws a ReLU DEQ of the given width, measures its norms, and checks the
+    condition under which full-batch gradient descent reaches a global minimum.
+    Rows are scaled to norm √p, as the theorem requires; two classes become -1 and
+    1; points on the sphere get random labels.
+
+    Certified: notsodeep certify --n 2 --sigma-w2 0.0001 --readout-scale 0.001
+    --label-scale 0.01 --width 2000
+
+    Not certified, with the reason and a remedy: notsodeep certify
+
+    Your data: notsodeep certify --data X.csv --label-column diagnosis --n 50
+
+    Exit code 0: certified; 3: not certified.
+    """
+    samples, y = _labelled_samples(data)
+    if not as_json:
+        say_notes(data, samples)
+    with progress_bar("drawing the network and measuring its norms"):
+        from notsodeep.convergence import certificate
+
+        proof = certificate(
+            samples.rows, label_scale * y, width, sigma_w2, seed=data.seed, readout_scale=readout_scale,
+            normalise=True,
+        )  # fmt: skip
+    if as_json:
+        print_json({"data": data_record(data, samples), **_certificate_record(proof)})
+    else:
+        _print_certificate(proof)
+    if not proof.certified:
+        raise typer.Exit(3)
+
+
+def _labelled_samples(data: Data) -> tuple[PreparedSamples, NDArray[np.float64]]:
+    """Read the samples and their labels as numbers: two classes as -1 and 1, other numbers as they are."""
+    import numpy as np
+
+    samples = data.samples()
+    if data.source == "sphere":
+        return samples, np.random.default_rng(data.seed + 1).standard_normal(len(samples.rows))
+    labels = data.required_labels(samples)
+    names, codes = np.unique(labels, return_inverse=True)
+    if len(names) == 2 and labels.dtype.kind != "f":
+        return samples, np.where(codes == 1, 1.0, -1.0)
+    if labels.dtype.kind not in "biuf" or not data.is_file:
+        raise InputError(
+            f"The {len(labels)} samples of {data.source} have {len(names)} class{'es' * (len(names) > 1)}; certify "
+            "needs two (as in digits:0,1) or numbers as labels. Choose other samples, or more of them (--n)."
+        )
+    return samples, labels.astype(np.float64)
+
+
+def _print_certificate(proof: Certificate) -> None:
+    say(
+        f"width {proof.width}, σ_w² = {proof.sigma_w2:g}, readout scale {proof.readout_scale:g}, seed {proof.seed}; "
+        f"δ = {proof.delta:.4g}"
+    )
+    table = Table("inequality", "in the paper", "purpose", "left side", "right side", "left / right")
+    for one in proof.inequalities:
+        mark = "[green]holds[/]" if one.holds else "[red]fails[/]"
+        sides = (f"{one.left:.4g}", f"{one.right:.4g}", f"{one.ratio:.3g} {mark}")
+        table.add_row(f"({one.number})", one.printed, one.meaning, *sides)
+    console.print(table)
+    say(proof.explain())
+
+
+def _certificate_record(proof: Certificate) -> dict[str, Any]:
+    numbers = (
+        "certified",
+        "width",
+        "sigma_w2",
+        "readout_scale",
+        "seed",
+        "delta",
+        "step",
+        "printed_step",
+        "rate",
+        "ceiling",
+    )
+    checks = [{**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities]
+    return {name: getattr(proof, name) for name in numbers} | {
+        "explanation": proof.explain(),
+        "inequalities": checks,
+        "constants": asdict(proof.constants),
+        "measured": asdict(proof.measured),
+        "lambda_star": asdict(proof.gram.least),
+        "tangent_least": proof.tangent.least,
+        "tangent_largest": proof.tangent.largest,
+        "remedy": asdict(proof.remedy),
+    }
+
+
+@app.command()
+@options.takes_data("digits")
+def predict(
+    data: Data,
+    sizes: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZES", help="Numbers of training samples: 500, 100,1000 or a range 100:10000."
+        ),
+    ] = "100:2000",
+    activation: options.Activation = options.ACTIVATION,
+    sigma_a2: options.Variance = 0.2,
+    kernel: Annotated[
+        str, typer.Option(metavar="NAME", help="ck (only the readout is trained) or ntk (all weights).")
+    ] = "ck",
+    ridge: Annotated[str, typer.Option(metavar="NUMBER", help="The ridge, or best.")] = "best",
+    width: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Width of the network; infinite by default.", show_default=False
+        ),
+    ] = None,
+    figure: options.Figure = None,
+    overwrite: options.Overwrite = False,
+    as_json: options.Json = False,
+) -> None:
+    """Predict test accuracy before training: how many samples, and which width?
+
+    Up to the number of labelled samples (--n) the prediction is leave-one-out in
+    closed form; beyond it comes from theory and is marked as extrapolated. For a
+    mixture no samples are needed.
+
+    Example: notsodeep predict digits --sizes 100:5000
+
+    Example: notsodeep predict mnist --n 2000 --sizes 100:10000 --width 1024
+
+    Example: notsodeep predict mixture --mean 2 --sizes 200,800 --ridge 0.1
+    """
+    from notsodeep.cli.scenario import read_model
+    from notsodeep.data import GaussianMixture
+    from notsodeep.learning import learning_curve
+
+    check_outputs(overwrite, figure=figure)
+    numbers = _read_sizes(sizes)
+    try:
+        penalty = ridge if ridge == "best" else float(ridge)
+    except ValueError:
+        raise InputError(f"--ridge {ridge}: give a number, or best.") from None
+    model = read_model(activation, sigma_a2)
+    with progress_bar(f"learning curve of the {kernel} on {data.source}"):
+        samples = data.dense_samples()
+        labelled = samples.rows, data.required_labels(samples)
+        source = samples.law if isinstance(samples.law, GaussianMixture) else labelled
+        curve = learning_curve(model, source, numbers, penalty, width, kernel)
+    drawn = None if figure is None else save_figure(curve.plot, figure)
+    if as_json:
+        print_json({**curve.to_dict(), "data": data_record(data, samples), "figure": drawn})
+        return
+    say_notes(data, samples)
+    say(str(curve))
+
+
+def _read_sizes(text: str) -> list[int]:
+    """Parse 500, 100,1000, or 100:10000 in equal steps of the logarithm."""
+    import numpy as np
+
+    try:
+        if ":" in text:
+            first, last = (int(part) for part in text.split(":"))
+            return [int(size) for size in np.unique(np.round(np.geomspace(first, last, _POINTS)))]
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--sizes {text}: write 500, or 100,1000, or a range 100:10000.") from None
+
+
+@app.command()
+@options.takes_data("digits")
+def train(
+    data: Data,
+    activation: options.Activation = options.ACTIVATION,
+    sigma_a2: options.Variance = 0.2,
+    width: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, show_default=False,
+            help="Width of all networks, 1024 by default; with --model conv channels, 32 by default.",
+        ),
+    ] = None,
+    kind: options.ModelKind = "rows",
+    readout: options.Readout = None,
+    filter_size: options.FilterSize = None,
+    networks: Annotated[
+        str, typer.Option(metavar="NAMES", help="Networks to train, separated by commas.")
+    ] = "deq,twin,plain",
+    mode: Annotated[
+        str,
+        typer.Option("--train", metavar="WHAT", help="readout (hidden weights stay random) or all."),
+    ] = "readout",
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Passes over the training samples.")] = 20,
+    lr: Annotated[
+        float | None,
+        typer.Option(metavar="NUMBER", help="Learning rate; computed from the kernel by default.", show_default=False),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs, each with other random weights.")] = 3,
+    contractive: Annotated[
+        bool, typer.Option("--contractive", help="Keep the equilibrium of the DEQ unique during training.")
+    ] = False,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Existing folder for checkpoints; a second call continues from there.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:  # fmt: skip
+    """Train a DEQ, its explicit twin and a plain network alike, and compare them.
+
+    **deq**: z = φ(σ_a A z + σ_b B x)/√m, solved for its equilibrium at every
+    sample. **twin**: the explicit network designed to have the same kernel
+    (`notsodeep design`). **plain**: the same number of layers with the DEQ's own
+    activation.
+
+    If the theory holds, the twin is as accurate as the DEQ and predicts the same
+    classes about as often as a second DEQ does (the agreement in the row of the
+    DEQ), in a fraction of its time. A fifth of each class of a file is used for
+    testing.
+
+    Example: notsodeep train
+
+    Example: notsodeep train --data X.csv --label-column diagnosis
+
+    Example: notsodeep train --data mnist:6,8 --train all --width 256 --epochs 5
+
+    Example: notsodeep train --model conv --data fashion_mnist --n 1000
+    """
+    needed("torch", "Training")
+    from notsodeep.data import Preprocessing, inspect_rows
+    from notsodeep.nets.race import RaceSettings, race
+    from notsodeep.validation import one_of
+
+    conv = one_of(kind, ("rows", "conv"), "--model") == "conv"
+    names = [one.strip() for one in networks.split(",")]
+    deq = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
+    scale = "none" if data.is_drawn else data.scale
+    width = width or (_CHANNELS if conv else _WIDTH)
+    settings = RaceSettings(
+        models=names,
+        width=width,
+        mode=mode,
+        seeds=seeds,
+        epochs=epochs,
+        lr=lr,
+        contractive=contractive,
+        scale=scale,
+    )
+    parts = data.parts(images=conv)
+    # Images are scaled like rows, and then by the root of the number of positions.
+    rows = parts[0][0].reshape(len(parts[0][0]), -1)
+    seen = inspect_rows(Preprocessing.named(scale, rows).apply(rows))
+    if data.is_file or data.scale != "auto":
+        say(f"{data.source}: {Preprocessing.note(scale, rows)}", errors)
+    if seen.advice:
+        say(f"{data.source}: {seen.advice}", errors)
+    result = race(deq, *parts, settings, checkpoint_dir=checkpoint_dir, progress=True)
+    if as_json:
+        shared = {
+            "data": data.source, "scale": scale, "advice": seen.advice, "width": width, "train": mode,
+            "lr": result.lr, "seeds": seeds,
+        }  # fmt: skip
+        print_json([shared | row for row in result.as_dicts()], indent=1)
+    else:
+        _print_race(result, seeds)
+    # What limits the meaning of the table.
+    if result.design.fitted_to:
+        from notsodeep.designs import INJECTED_IN_WORDS
+
+        say(
+            f"Note: the twin is an injected network, fitted to {result.design.fitted_to} samples. {INJECTED_IN_WORDS}",
+            errors,
+        )
+    elif not result.design.exact:
+        say(f"Note: the four numbers of the twin do not all agree. {result.design.reason}", errors)
+    for standing in result.standings:
+        if standing.stopped is not None:
+            say(f"Note: {standing.model} stopped early: {standing.stopped}", errors)
+
+
+def _print_race(result: Race, seeds: int) -> None:
+    cached = any(standing.feature_seconds is not None for standing in result.standings)
+    times = [*(["features"] if cached else []), "epoch", "1000 samples"]
+    table = Table("model", "test accuracy", "agrees with DEQ", *times)
+    for one in result.standings:
+        spread = "" if one.accuracy_sd is None else f" ± {100 * one.accuracy_sd:.2f}"
+        table.add_row(
+            one.model,
+            f"{100 * one.accuracy:.2f}{spread} %",
+            "" if one.agreement is None else f"{100 * one.agreement:.1f} %",
+            *([seconds(one.feature_seconds)] if cached else []),
+            seconds(one.seconds_per_epoch),
+            seconds(one.inference_seconds),
+        )
+    console.print(table)
+    for one in result.standings:
+        say(f"{one.model}: {one.network}")
+    say(
+        f"Learning rate {result.lr:.3g}. Accuracy: mean ± standard deviation over {seeds} seed{'s' * (seeds > 1)}. "
+        "Agreement in the row of the DEQ: between DEQs of different seeds."
+    )
