@@ -73,8 +73,7 @@ class TwinDistances:
         )
         return (
             f"{where} the {self.kernel.upper()} kernels differ by {self.twin}.\n"
-            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}\n"
-            f"The DEQ cut after as many steps as the design has layers: {self.cut}."
+            f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}"
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from notsodeep.figures.style import PAGE, SMALLEST
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet
+from notsodeep_lab import papers
 from notsodeep_lab.papers import EXPERIMENTS, Experiment, Row, Spec
 from notsodeep_lab.papers.drawings import DRAWINGS, draw
 from notsodeep_lab.papers.measures import (
@@ -102,7 +103,8 @@ def sixth_digit(values: Any) -> Any:
 
 
 def test_the_catalogue_has_the_experiments_in_their_order() -> None:
-    assert list(EXPERIMENTS) == list(TINY)
+    # Other tests take experiments out and put them back, in another order.
+    assert [kind.name for kind in papers._KINDS] == list(TINY)
 
 
 @every
