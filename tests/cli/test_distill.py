@@ -41,7 +41,8 @@ def run(folder: Path, file: str, *words: str):
 
 @pytest.mark.parametrize("file", ["deq.pt", "deq.npz"])
 def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
-    ran = run(folder, file, "--target-agreement", "0.8", "--json", "--save", str(folder / "student.pt"))
+    words = ("--target-agreement", "0.8", "--batch-size", "64", "--json")
+    ran = run(folder, file, *words, "--save", str(folder / "student.pt"))
     assert ran.exit_code == 0, ran.output
     record = json.loads(ran.stdout)
     assert record["chosen"]["agreement"] >= 0.8

@@ -48,6 +48,10 @@ def distill(
     epochs: Annotated[
         int, typer.Option(metavar="N", min=0, help="Passes over the samples in a training; 0: closed forms.")
     ] = 8,
+    batch_size: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Samples of a forward pass in use: times are taken for it."),
+    ] = 256,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the network's weights, .pt.", show_default=False),
@@ -90,6 +94,7 @@ def distill(
         samples.rows,
         target_agreement=target_agreement,
         epochs=epochs,
+        batch_size=batch_size,
         seed=data.seed,
         progress=True,
     )
