@@ -380,6 +380,12 @@ def test_states_that_grow_without_bound_are_reported(rows):
         nsd.tangent_kernel(unstable, rows)
 
 
+def test_rows_of_zeros_have_states_of_zero():
+    for model in (nsd.Equilibrium(residual()), nsd.Equilibrium(gated()), nsd.Loop(residual(), 3)):
+        for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
+            np.testing.assert_array_equal(kernel(model, np.zeros((3, 4))), np.zeros((3, 3)))
+
+
 @pytest.mark.parametrize("scale", [1e-8, 1e-3, 30.0, 1e4])
 def test_hostile_norms(scale, rows):
     """A normalised cell on rows of extreme norms, one of them zero and two of them equal."""

@@ -288,7 +288,9 @@ class CellProgram:
             if final or (not tile.rough and largest <= (SETTLED if self.tangent else SHORT)):
                 tangents = self._tangents(moments, matrix) if self.tangent else {}
                 tile.last_move = moves
-                residual = largest if self.tangent else max(10.0, largest / before**2) * largest**2
+                residual = (
+                    largest if self.tangent else max(10.0, largest / max(before**2, 1e-300)) * largest**2
+                )
                 return moments, tangents, self._info(tile, step, residual, _norm(matrix))
             unknown = moved
             tile.rough = tile.rough and (largest > ROUGH and step < NEWTON_STEPS // 2)
