@@ -24,10 +24,8 @@ from notsodeep.validation import Array, as_count, as_number, as_right_sides, as_
 METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
-# Independent replicates behind standard errors; points of each rule; chains for few samples (up to 32) and for more.
-_REPLICATES, _RULE_POINTS, _CHAINS, _CHAINS_OF_MANY, _FEW = 4, 4096, 2048, 1024, 32
-# Solutions closer than this, relative to their norm, count as one.
-_SAME = 0.1
+# Independent replicates behind standard errors; points of each rule, and chains of each replicate.
+_REPLICATES, _RULE_POINTS, _CHAINS = 8, 2048, 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,8 +142,8 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 4 replicates; 2048 for up to 32 samples, else 1024. Errors fall like its
-            root, the bias of noise in the unknowns like its inverse. For quasi-Monte Carlo the points, 4096.
+        chains: Markov chains in each of the 8 replicates, 256; errors fall like its root. For quasi-Monte Carlo the
+            points, 2048.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -169,8 +167,9 @@ def adaptive_kernel(
         raise InputError(
             f"Quasi-Monte Carlo serves up to {_MOST_FOR_RULE} samples, X has {n}: use method='sampling'."
         )
-    usual = _RULE_POINTS if use_rule else _CHAINS if n <= _FEW else _CHAINS_OF_MANY
-    count = usual if chains is None else as_count(chains, "chains", least=16)
+    count = (
+        (_RULE_POINTS if use_rule else _CHAINS) if chains is None else as_count(chains, "chains", least=16)
+    )
     kind: Any = QuasiMonteCarlo if use_rule else Chains
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
     lazy = conjugate_kernel(model, rows)
@@ -198,8 +197,7 @@ def _ranked(found: list[Solution], seed: int) -> tuple[tuple[Solution, ...], Arr
     """Distinct solutions, the most probable first, with their evidences; unsettled ones only if there is no other."""
     kept: list[Solution] = []
     for one in [one for one in found if one.converged] or found[:1]:
-        distances = [np.linalg.norm(one.kernel - other.kernel) for other in kept]
-        if all(distance > _SAME * np.linalg.norm(one.kernel) for distance in distances):
+        if all(one.is_distinct(other) for other in kept):
             kept.append(one)
     if len(kept) == 1:
         return tuple(kept), np.full((1, 2), np.nan)

@@ -23,7 +23,9 @@ from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.validation import Array
 
 # Steps of Φ and Newton steps of Δ are shortened to these relative sizes.
-_LARGEST_CHANGE, _LARGEST_STEP = 0.2, 0.3
+_LARGEST_CHANGE, _LARGEST_STEP = 0.1, 0.3
+# Weight of the newest points in the average of the Hessian, relative to the gain.
+_MEMORY = 0.3
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class State(NamedTuple):
     features: Array  # Φ, (layers, replicates, n, n)
     conjugates: Array  # Φ̂, (layers, replicates, n, n)
     residuals: Array  # Δ, (replicates, n, outputs)
+    curvature: Array  # γ² times the Hessian of `update_residuals` without its diagonal, (replicates, n, n)
 
     def density(self, posterior: Posterior, index: int) -> NeuronDensity:
         """The density of one neuron of a layer."""
@@ -75,19 +78,23 @@ def update_residuals(
     """Make a Newton step of Δ at fixed Λ and Φ̂.
 
     There Δ maximises the concave function y·Δ − |Δ|²/2β − log Z(Δ), whose Hessian is the covariance of a φ plus 1/β.
-    Outputs share an upper bound of it, so that steps do not overshoot.
+    Outputs share an upper bound of it, so that steps do not overshoot. It is averaged over earlier points: a Hessian
+    and a gradient of the same points are correlated, and the bias of their quotient does not average out.
     """
     density = state.density(posterior, len(posterior.layers) - 1)
     weights = points.update(density)
-    features = density.phi(density.preactivations(points.u)) / posterior.richness
-    readout = features @ state.residuals
-    scale = np.sqrt(1.0 + np.sum(readout**2, axis=-1, keepdims=True))
-    hessian = second_moments(features * scale, weights) + np.eye(len(posterior.gram)) / posterior.precision
-    outputs = second_moments(features, weights) @ state.residuals
-    step = np.linalg.solve(hessian, posterior.targets - outputs - state.residuals / posterior.precision)
+    features, gamma2 = density.phi(density.preactivations(points.u)), posterior.richness**2
+    scale = np.sqrt(1.0 + np.sum((features @ state.residuals) ** 2, axis=-1, keepdims=True) / gamma2)
+    outputs = second_moments(features, weights) @ state.residuals / gamma2
+    mismatch = posterior.targets - outputs - state.residuals / posterior.precision
+    ridge = gamma2 / posterior.precision * np.eye(len(posterior.gram))
+    step = gain * np.linalg.solve(state.curvature + ridge, gamma2 * mismatch)
     size, largest = (np.linalg.norm(one, axis=(1, 2), keepdims=True) for one in (step, state.residuals))
     step *= np.minimum(1.0, _LARGEST_STEP * largest / np.maximum(size, 1e-300))
-    return state._replace(residuals=state.residuals + gain * step)
+    curvature = state.curvature + _MEMORY * gain * (
+        second_moments(features * scale, weights) - state.curvature
+    )
+    return state._replace(residuals=state.residuals + step, curvature=curvature)
 
 
 def update_features(
@@ -104,14 +111,14 @@ def update_features(
     change = float(np.linalg.norm(features - state.features) / np.linalg.norm(state.features))
     if not np.isfinite(change) or not np.isfinite(conjugates).all():
         raise diverged("Φ overflows")
-    gain *= min(1.0, _LARGEST_CHANGE / max(change, 1e-300))
+    gain = min(gain, _LARGEST_CHANGE / max(change, 1e-300))
     features = state.features + gain * (features - state.features)
     conjugates = state.conjugates + gain * (conjugates - state.conjugates)
     for index, layer in enumerate(posterior.layers):
         if layer.is_recurrent(index):
             old, new = (layer.covariance(one[index], posterior.gram) for one in (state.features, features))
             conjugates[index] = _transported(conjugates[index], layer.weight, old, new)
-    return State(features, conjugates, state.residuals), change
+    return state._replace(features=features, conjugates=conjugates), change
 
 
 def _transported(conjugate: Array, weight: float, old: Array, new: Array) -> Array:

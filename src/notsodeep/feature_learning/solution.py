@@ -18,12 +18,14 @@ STARTS = ("lazy", "rich")
 _RICHER = 2.0
 # Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 16, 40
-# Newton steps of Δ before each step of Φ, and the gain of the latter.
+# Newton steps of Δ before each step of Φ, and the gain of the latter; that of Δ is twice as large.
 _INNER, _GAIN = 3, 0.5
-# Steps that are averaged (an even number), largest number of half as many, and steps after which gains fall.
-_AVERAGED, _MOST_HALVES, _SLOWING = 160, 8, 20.0
+# Stages of averaging, in steps, the first for relaxation only; steps after which gains fall.
+_STAGES, _SLOWING = (80, 160, 320, 640), 20.0
 # Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
-_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 10.0, 0.01, 1.1
+_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 4.0, 0.01, 1.1
+# Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
+_DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
 _TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 800, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
@@ -55,7 +57,7 @@ class Solution:
 
     start: str  # where the iteration began: "lazy" or "rich"
     posterior: Posterior
-    state: State  # averaged over the last steps, in 4 replicates
+    state: State  # averaged over the last steps, for each replicate
     samples: tuple[NeuronSample, ...]  # points of each layer
     rate: float  # contraction rate of a DEQ, (16.8); 0 for explicit networks
     converged: bool  # whether no drift was seen and chains have mixed
@@ -65,6 +67,11 @@ class Solution:
     def kernel(self) -> Array:
         """Φ of the layer that is read out."""
         return np.asarray(self.state.features[-1].mean(axis=0))
+
+    def is_distinct(self, other: Solution) -> bool:
+        """Whether the kernels differ by more than the standard errors of both and the tolerated drift."""
+        distance, errors = compared(self.state.features[-1] - other.state.features[-1])
+        return errors > _DISTINCT_ERRORS and distance > _DISTINCT * float(np.linalg.norm(self.kernel))
 
     def log_evidence(self, seed: int) -> tuple[float, float]:
         """Estimate the log posterior of Φ per neuron, (16.2), and its standard error; it ranks solutions."""
@@ -90,27 +97,27 @@ def solve(
     """
     steps = 0
 
-    def step(state: State, scale: float, gain: float, gain_of_residuals: float) -> tuple[State, float]:
+    def step(state: State, scale: float, gain: float) -> tuple[State, float]:
         nonlocal steps
         steps += 1
         report(f"{start} start, step {steps}")
         scaled = posterior.scaled(scale)
         try:
             for _ in range(_INNER):
-                state = update_residuals(scaled, state, points[-1], gain_of_residuals)
+                state = update_residuals(scaled, state, points[-1], 2.0 * gain)
             return update_features(scaled, state, points, gain)
         except np.linalg.LinAlgError:
             raise diverged("a covariance is not positive definite") from None
 
     ramp = _ramp(posterior, kernel, start)
     features = np.tile(kernel, (len(points), len(points[0].u), 1, 1))
-    state = State(features, 0.0 * features, posterior.scaled(ramp[0]).residuals(features[-1]))
+    state = State(features, 0.0 * features, posterior.scaled(ramp[0]).residuals(features[-1]), features[-1])
     change = np.inf
     for scale in ramp:
-        state, change = step(state, scale, _GAIN, 1.0)
+        state, change = step(state, scale, _GAIN)
     if isinstance(points[0], QuasiMonteCarlo):
         while change > _TOLERANCE and steps < _MOST_STEPS:
-            state, change = step(state, 1.0, _GAIN, 1.0)
+            state, change = step(state, 1.0, _GAIN)
         numbers = Diagnostics(steps, change, 1.0, 1.0, min(cloud.effective for cloud in points))
         settled = change <= _TOLERANCE and numbers.effective_samples >= _FEWEST_EFFECTIVE
     else:
@@ -133,33 +140,39 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
 
 
 def _average(
-    state: State, step: Callable[[State, float, float, float], tuple[State, float]], points: Sequence[Chains]
+    state: State, step: Callable[[State, float, float], tuple[State, float]], points: Sequence[Chains]
 ) -> tuple[State, float, bool]:
-    """Steps with decreasing gains, the last `_AVERAGED` of them averaged; more until no drift is seen.
+    """Steps with decreasing gains, averaged in stages of growing length until halves of a stage agree.
 
-    Noise of the unknowns biases averages over the density in proportion to the gains.
+    Noise of the unknowns biases averages over the density in proportion to the gains, which vanish.
     """
-    halves: list[State] = []
-    mean, drift, settled, count = state, np.inf, False, 0
-    while not settled and len(halves) < _MOST_HALVES:
-        for cloud in points if len(halves) % 2 else []:
+    drift, settled, count = np.inf, False, 0
+    for length in _STAGES:
+        for cloud in points:
             cloud.trace.clear()
-        total = State(*(np.zeros_like(one) for one in state))
-        for _ in range(_AVERAGED // 2):
-            count += 1
-            gain = _GAIN / (1.0 + count / _SLOWING) ** 0.8
-            state, _ = step(state, 1.0, gain, min(1.0, 4.0 * gain))
-            total = State(*(a + 2.0 * b / _AVERAGED for a, b in zip(total, state, strict=True)))
-        halves.append(total)
-        if len(halves) < 4 or len(halves) % 2:
-            continue
-        mean = State(*(0.5 * (a + b) for a, b in zip(*halves[-2:], strict=True)))
-        moved = halves[-1].features[-1] - halves[-2].features[-1]
-        error = moved.std(axis=0, ddof=1) / np.sqrt(len(moved))
-        drift = float(np.linalg.norm(moved.mean(axis=0)) / np.linalg.norm(mean.features[-1].mean(axis=0)))
-        squares = np.mean((moved.mean(axis=0) / np.maximum(error, 1e-300)) ** 2)
-        settled = bool(drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and squares <= _DRIFT))
-    return mean, drift, settled
+        halves = []
+        for _ in range(2):
+            total = State(*(np.zeros_like(one) for one in state))
+            for _ in range(length // 2):
+                count += 1
+                gain = _GAIN / (1.0 + count / _SLOWING) ** 0.8
+                state, _ = step(state, 1.0, gain)
+                total = State(*(a + 2.0 * b / length for a, b in zip(total, state, strict=True)))
+            halves.append(total)
+        kernels = [half.features[-1] for half in halves]
+        drift, errors = compared(kernels[1] - kernels[0])
+        drift /= float(np.linalg.norm(kernels[1].mean(axis=0)))
+        settled = drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and errors**2 <= _DRIFT)
+        if settled and length > _STAGES[0]:
+            break
+    return State(*(0.5 * (a + b) for a, b in zip(*halves, strict=True))), drift, settled
+
+
+def compared(replicates: Array) -> tuple[float, float]:
+    """Norm of the mean over replicates, and its root mean square in standard errors."""
+    mean = replicates.mean(axis=0)
+    error = replicates.std(axis=0, ddof=1) / np.sqrt(len(replicates))
+    return float(np.linalg.norm(mean)), float(np.sqrt(np.mean((mean / np.maximum(error, 1e-300)) ** 2)))
 
 
 def _kept(density: NeuronDensity, cloud: Any) -> NeuronSample:

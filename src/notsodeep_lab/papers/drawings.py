@@ -25,6 +25,7 @@ from notsodeep_lab.plots.experiment_lines import (
 )
 from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
 from notsodeep_lab.plots.loop_plots import plot_loops
+from notsodeep_lab.plots.richness_plots import plot_richness
 from notsodeep_lab.plots.row_selection import Rows, chosen, grouped, needed, title
 from notsodeep_lab.plots.row_spectra import plot_activations, plot_prediction, plot_spectra
 
@@ -185,6 +186,10 @@ def _draw_loops(rows: Rows) -> Figure:
     return arrange(_panels(needed(rows, "loop"), ("data", "rate"), plot_loops), columns=3)
 
 
+def _draw_features(rows: Rows) -> Figure:
+    return arrange(_panels(needed(rows, "error"), ("target",), plot_richness), columns=3)
+
+
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
     "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
@@ -201,6 +206,7 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "width": _draw_width,
     "learning-curves": _draw_learning_curves,
     "loops": _draw_loops,
+    "features": _draw_features,
 }
 
 

@@ -23,9 +23,10 @@ from notsodeep_lab.papers.experiment_settings import DEQSpec
 from notsodeep_lab.papers.row_statistics import mean
 from notsodeep_lab.plots.row_selection import chosen
 
-# Relative error up to which the kernel of a network counts as that of the theory; step of noisy descent.
-_CLOSE, _RATE = 0.05, 0.005
-_TARGETS = ("single index", "mixture")
+# Relative error up to which the kernel of a network counts as that of the theory; chains for test errors.
+_CLOSE, _CHAINS = 0.05, 128
+_TARGETS = ("single index", "sparse", "mixture")
+_COMPARED = ("change", "alignment", "lazy_alignment", "rate", "converged")
 
 
 @dataclass(frozen=True)
@@ -53,27 +54,23 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
     minutes = MappingProxyType({"quick": 1.0, "full": 25.0})
     quick = FeaturesSpec(0.4, ("tanh",), 1, 0.25, (0.3,), 8, (4,), (50,), 60, 12, 50, 50, 200)
     full = replace(
-        quick, richness=(0.03, 0.1, 0.3, 0.6), sizes=(4, 16), widths=(100, 200), moves=300,
-        samples=32, test_samples=200, descent_width=200, descent_steps=3000,
+        quick, seeds=5, richness=(0.1, 0.3, 0.6), sizes=(4, 16), widths=(100, 200, 400), moves=120,
+        samples=24, test_samples=200, descent_width=200, descent_steps=3000,
     )  # fmt: skip
 
     def tasks(self, spec: FeaturesSpec) -> list[Task]:
         learned: dict[str, Any] = {"activation": spec.activations, "richness": spec.richness[-2:]}
-        key = "{kind} {activation} n={n} m={width} richness={richness}"
         cases = [("posterior", n, width) for n in spec.sizes for width in spec.widths]
-        tasks = []
+        tasks = grid(
+            "{kind} {activation} {target} richness={richness} seed={seed}", lambda **_: 1.0, kind=["error"],
+            target=_TARGETS, **(learned | {"richness": spec.richness}), seed=range(spec.seeds),
+        )  # fmt: skip
         for kind, n, width in [*cases, ("descent", spec.samples, spec.descent_width)]:
             tasks += grid(
-                key, lambda n, width, **_: n * width**2 / 1e5, kind=[kind], n=[n], width=[width], **learned
-            )
-        return tasks + grid(
-            "{kind} {activation} {target} richness={richness} seed={seed}",
-            lambda **_: 1.0,
-            kind=["error"],
-            target=_TARGETS,
-            **(learned | {"richness": spec.richness}),
-            seed=range(spec.seeds),
-        )
+                "{kind} {activation} n={n} m={width} richness={richness}",
+                lambda n, width, **_: n * width**2 / 1e5, kind=[kind], n=[n], width=[width], **learned,
+            )  # fmt: skip
+        return tasks
 
     def run(self, spec: FeaturesSpec, task: Task, data_dir: Path | None) -> list[Row]:
         from notsodeep_lab.papers.weight_posterior import WeightPosterior
@@ -87,27 +84,30 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
         X, y = labelled("single index", n + 8, spec.dimension, 0)
         weights = WeightPosterior(deq, X[:n], y[:n], width, gamma, beta)
         if task["kind"] == "posterior":
-            kernel, outputs = weights.sample(X[n:], spec.moves, spec.moves // 2, 4, 0)
+            kernel, outputs = weights.sample(X[n:], spec.moves, spec.moves // 2, 2, 0)
         else:
-            kernel, outputs = noisy_descent(weights, X, spec.descent_steps)
-        theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta)
+            kernel, outputs = weights.descend(X[n:], spec.descent_steps, 0)
+        theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta, starts=("lazy",))
         return [{**task.parameters, **comparison(theory, X[n:], kernel[:, :n, :n], outputs)}]
 
     def expectations(self, spec: FeaturesSpec, rows: Sequence[Row]) -> list[Expectation]:
         networks = [row for row in rows if row["kind"] != "error"]
         axes = {name: sorted({row[name] for row in networks}) for name in ("kind", "n", "width", "richness")}
-        return [
-            *claims_by(_agrees, networks, **axes),
-            *claims_by(_errors, chosen(rows, kind="error"), target=_TARGETS, richness=spec.richness),
-        ]
+        errors = claims_by(_errors, chosen(rows, kind="error"), target=_TARGETS, richness=spec.richness)
+        return [*claims_by(_agrees, networks, **axes), *errors]
 
 
 def labelled(target: str, n: int, p: int, seed: int) -> tuple[Array, Array]:
-    """Samples of mean square norm 1 and targets ±1: the sign of one coordinate, or the class of a mixture."""
+    """Samples of mean square norm 1 and targets ±1.
+
+    Targets are the sign of one coordinate ("single index"), the sign of x₀ + √p x₁x₂ ("sparse"), or the class of a
+    mixture of two Gaussian distributions.
+    """
     rng = np.random.default_rng(seed)
-    if target == "single index":
+    if target != "mixture":
         X = rng.standard_normal((n, p)) / sqrt(p)
-        return X, np.asarray(np.sign(X[:, 0]), dtype=np.float64)
+        value = X[:, 0] + (sqrt(p) * X[:, 1] * X[:, 2] if target == "sparse" else 0.0)
+        return X, np.asarray(np.sign(value), dtype=np.float64)
     means = np.zeros((2, p))
     means[:, 0] = -2.0, 2.0
     X, y = GaussianMixture(means, [1.0, 1.0]).sample(n, seed=seed)
@@ -124,19 +124,27 @@ def lazy_outputs(theory: AdaptiveKernel, X: Array) -> Array:
 
 def comparison(theory: AdaptiveKernel, X_test: Array, kernel: Array, outputs: Array) -> Row:
     """Kernel, alignment and outputs of networks (chains first) beside theory and the lazy limit."""
-    measured, means = kernel.mean(axis=0), outputs.mean(axis=0)
-    after = np.concatenate([theory.outputs, theory.predict(X_test)])
-    lazy = lazy_outputs(theory, np.concatenate([theory.X, X_test]))
+    measured, means, n = kernel.mean(axis=0), outputs.mean(axis=0), len(theory.y)
+    new, new_error = theory.predict(X_test, return_error=True)
+    after, lazy = (
+        np.concatenate([theory.outputs, new]),
+        lazy_outputs(theory, np.concatenate([theory.X, X_test])),
+    )
     error = kernel.std(axis=0, ddof=1) / sqrt(len(kernel))
     return {
         "kernel_error": _distance(theory.kernel, measured),
         "lazy_kernel_error": _distance(theory.lazy_kernel, measured),
         "sampling_error": float(np.linalg.norm(error) / np.linalg.norm(measured)),
+        "theory_error": float(np.linalg.norm(theory.standard_error) / np.linalg.norm(measured)),
         "alignment": alignment(measured, theory.y),
         "theory_alignment": theory.alignment,
         "lazy_alignment": theory.lazy_alignment,
-        "output_error": float(np.sqrt(np.mean((after - means) ** 2))),
-        "lazy_output_error": float(np.sqrt(np.mean((lazy - means) ** 2))),
+        "fit_error": float(np.sqrt(np.mean((after - means)[:n] ** 2))),
+        "test_error": float(np.sqrt(np.mean((after - means)[n:] ** 2))),
+        "lazy_test_error": float(np.sqrt(np.mean((lazy - means)[n:] ** 2))),
+        "test_outputs": means[n:].round(4).tolist(),
+        "theory_test_outputs": new.round(4).tolist(),
+        "theory_test_errors": new_error.round(4).tolist(),
     }
 
 
@@ -144,54 +152,17 @@ def _distance(one: Array, other: Array) -> float:
     return float(np.linalg.norm(one - other) / np.linalg.norm(other))
 
 
-def noisy_descent(posterior: Any, X: Array, steps: int) -> tuple[Array, Array]:
-    """Average a `DEQNet` over gradient descent with noise and weight decay, in thirds after the first quarter."""
-    import torch
-
-    from notsodeep.nets import DEQNet
-
-    n, width = len(posterior.y), posterior.width
-    options: dict[str, Any] = {"seed": 0, "scaling": "ntk", "dtype": torch.float64}
-    scale = 1.0 / (posterior.richness * sqrt(width))
-    net = DEQNet(posterior.model, X.shape[1], width, 1, output_scale=scale, **options)
-    rows, targets, generator = torch.from_numpy(X), torch.from_numpy(posterior.y), torch.Generator()
-    generator.manual_seed(1)
-    kernels, outputs, first = [], [], steps // 4
-    for step in range(steps):
-        net.zero_grad()
-        mismatch = net(rows[:n])[:, 0] - targets
-        (0.5 * width * posterior.precision * mismatch.square().sum()).backward()
-        with torch.no_grad():
-            for weights in net.parameters():
-                slope = torch.zeros_like(weights) if weights.grad is None else weights.grad
-                noise = torch.randn(weights.shape, generator=generator, dtype=weights.dtype)
-                weights.add_(-_RATE * (weights + slope) + sqrt(2.0 * _RATE) * noise)
-            if step >= first and step % 10 == 0:
-                features = net.features(rows)
-                kernels.append((features @ features.mT).numpy())
-                outputs.append(net.outputs(features)[:, 0].numpy())
-    thirds = np.array_split(np.arange(len(kernels)), 3)
-    parts = [
-        [np.mean([values[i] for i in third], axis=0) for third in thirds] for values in (kernels, outputs)
-    ]
-    return np.stack(parts[0]), np.stack(parts[1])
-
-
 def error_rows(deq: DEQ, X: Array, y: Array, n: int, gamma: float, beta: float) -> Iterator[Row]:
     """Test errors of the DEQ and of its twin, lazy and after learning; distances are from the DEQ's kernels."""
     first = None
     for name, model in (("deq", deq), ("twin", design(deq, 1.0, "ck").network)):
-        after = adaptive_kernel(
-            model, X[:n], y[:n], gamma, beta, starts=("lazy",), chains=256 if n > 8 else None
-        )
+        chains = _CHAINS if n > 8 else None
+        after = adaptive_kernel(model, X[:n], y[:n], gamma, beta, starts=("lazy",), chains=chains)
         first = first or after
         outputs = {"lazy": lazy_outputs(after, X[n:]), "after": after.predict(X[n:])}
         yield {
             "model": name,
-            **{
-                key: getattr(after, key)
-                for key in ("change", "alignment", "lazy_alignment", "rate", "converged")
-            },
+            **{key: getattr(after, key) for key in _COMPARED},
             "kernel_distance": _distance(after.kernel, first.kernel),
             "lazy_distance": _distance(after.lazy_kernel, first.lazy_kernel),
             **{f"{kind}_mse": float(np.mean((f - y[n:]) ** 2)) for kind, f in outputs.items()},
@@ -208,12 +179,14 @@ def _agrees(rows: list[Row], kind: str, n: int, width: int, richness: float) -> 
         bool(row["kernel_error"] <= _CLOSE),
         f"yes if at most {_CLOSE:g}; lazy kernel {row['lazy_kernel_error']:.3g}; sampling error of networks "
         f"{row['sampling_error']:.2g}; alignment {row['alignment']:.3f}, theory {row['theory_alignment']:.3f}, lazy "
-        f"{row['lazy_alignment']:.3f}; outputs off by {row['output_error']:.2g}, lazy {row['lazy_output_error']:.2g}",
+        f"{row['lazy_alignment']:.3f}; test outputs off by {row['test_error']:.2g}, lazy "
+        f"{row['lazy_test_error']:.2g}",
     )
 
 
 def _errors(rows: list[Row], target: str, richness: float) -> Iterator[Expectation]:
-    deq, twin = ({key: mean(chosen(rows, model=name), key) for key in _SHOWN} for name in ("deq", "twin"))
+    keys = ("after_mse", "lazy_mse", "change", "kernel_distance", "lazy_distance")
+    deq, twin = ({key: mean(chosen(rows, model=name), key) for key in keys} for name in ("deq", "twin"))
     yield Expectation(
         f"test error after learning − lazy, {target}, richness {richness:g}",
         None,
@@ -223,6 +196,3 @@ def _errors(rows: list[Row], target: str, richness: float) -> Iterator[Expectati
         f"{twin['lazy_mse']:.3f}; distance of the kernels {twin['kernel_distance']:.2g}, lazy "
         f"{twin['lazy_distance']:.2g}; kernel of the DEQ changed by {deq['change']:.2g}, twin {twin['change']:.2g}",
     )
-
-
-_SHOWN = ("after_mse", "lazy_mse", "kernel_distance", "lazy_distance", "change")

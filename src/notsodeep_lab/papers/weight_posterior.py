@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from notsodeep.validation import Array
 
 # Of equilibria and adjoints, which are solved by plain iteration.
 _TOLERANCE, _MOST_STEPS = 1e-7, 200
+# Step of noisy gradient descent.
+_RATE = 0.005
 
 
 class WeightSamples(NamedTuple):
@@ -73,7 +75,7 @@ class WeightPosterior:
 
     def sample(self, X_test: Array, moves: int, warmup: int, chains: int, seed: int) -> WeightSamples:
         """Run independent chains from the prior; the first `warmup` moves tune the step and are discarded."""
-        rng, every, angle = np.random.default_rng(seed), np.concatenate([self.X, X_test]), np.array(0.02)
+        rng, every, angle = np.random.default_rng(seed), np.concatenate([self.X, X_test]), np.array(0.1)
         u = rng.standard_normal((chains, self.dimension))
         kernel, outputs = np.zeros((chains, len(every), len(every))), np.zeros((chains, len(every)))
         for move in range(warmup + moves):
@@ -87,6 +89,38 @@ class WeightPosterior:
             kernel += features.swapaxes(-1, -2) @ features / (self.width * moves)
             outputs += np.einsum("cm,cmn->cn", readout, features) / (self.richness * self.width * moves)
         return WeightSamples(kernel, outputs)
+
+    def descend(self, X_test: Array, steps: int, seed: int) -> WeightSamples:
+        """Average a `DEQNet` over gradient descent with noise and weight decay, in thirds after the first quarter."""
+        import torch
+
+        from notsodeep.nets import DEQNet
+
+        n, every = len(self.y), np.concatenate([self.X, X_test])
+        options: dict[str, Any] = {"seed": seed, "scaling": "ntk", "dtype": torch.float64}
+        scale = 1.0 / (self.richness * sqrt(self.width))
+        net = DEQNet(self.model, every.shape[1], self.width, 1, output_scale=scale, **options)
+        rows, targets = torch.from_numpy(every), torch.from_numpy(self.y)
+        generator = torch.Generator().manual_seed(seed + 1)
+        kernels, outputs = [], []
+        for step in range(steps):
+            net.zero_grad()
+            mismatch = net(rows[:n])[:, 0] - targets
+            (0.5 * self.width * self.precision * mismatch.square().sum()).backward()
+            with torch.no_grad():
+                for weights in net.parameters():
+                    slope = torch.zeros_like(weights) if weights.grad is None else weights.grad
+                    noise = torch.randn(weights.shape, generator=generator, dtype=weights.dtype)
+                    weights.add_(-_RATE * (weights + slope) + sqrt(2.0 * _RATE) * noise)
+                if step >= steps // 4 and step % 10 == 0:
+                    features = net.features(rows)
+                    kernels.append((features @ features.mT).numpy())
+                    outputs.append(net.outputs(features)[:, 0].numpy())
+        thirds = np.array_split(np.arange(len(kernels)), 3)
+        parts = [
+            np.stack([np.stack(one)[third].mean(axis=0) for third in thirds]) for one in (kernels, outputs)
+        ]
+        return WeightSamples(*parts)
 
 
 def _fixed_point(step: Callable[[Array], Array], state: Array, strict: bool) -> Array:
