@@ -23,7 +23,9 @@ from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.validation import Array
 
 # Steps of Φ and Newton steps of Δ are shortened to these relative sizes.
-_LARGEST_CHANGE, _LARGEST_STEP = 0.1, 0.3
+_LARGEST_CHANGE, _LARGEST_STEP = 0.04, 0.3
+# Gain of Δ relative to that of Φ. Iterated at the same pace they oscillate.
+_FASTER = 3.0
 # Weight of the newest points in the average of the Hessian, relative to the gain.
 _MEMORY = 0.3
 
@@ -60,7 +62,7 @@ class State(NamedTuple):
     features: Array  # Φ, (layers, replicates, n, n)
     conjugates: Array  # Φ̂, (layers, replicates, n, n)
     residuals: Array  # Δ, (replicates, n, outputs)
-    curvature: Array  # γ² times the Hessian of `update_residuals` without its diagonal, (replicates, n, n)
+    hessian: Array  # γ² times that of `_newton_step`, without the ridge, (replicates, n, n)
 
     def density(self, posterior: Posterior, index: int) -> NeuronDensity:
         """The density of one neuron of a layer."""
@@ -72,35 +74,14 @@ class State(NamedTuple):
         return NeuronDensity.of(layer.phi, covariance, coupling)
 
 
-def update_residuals(
-    posterior: Posterior, state: State, points: Chains | QuasiMonteCarlo, gain: float
-) -> State:
-    """Make a Newton step of Δ at fixed Λ and Φ̂.
-
-    There Δ maximises the concave function y·Δ − |Δ|²/2β − log Z(Δ), whose Hessian is the covariance of a φ plus 1/β.
-    Outputs share an upper bound of it, so that steps do not overshoot. It is averaged over earlier points: a Hessian
-    and a gradient of the same points are correlated, and the bias of their quotient does not average out.
-    """
-    density = state.density(posterior, len(posterior.layers) - 1)
-    weights = points.update(density)
-    features, gamma2 = density.phi(density.preactivations(points.u)), posterior.richness**2
-    scale = np.sqrt(1.0 + np.sum((features @ state.residuals) ** 2, axis=-1, keepdims=True) / gamma2)
-    outputs = second_moments(features, weights) @ state.residuals / gamma2
-    mismatch = posterior.targets - outputs - state.residuals / posterior.precision
-    ridge = gamma2 / posterior.precision * np.eye(len(posterior.gram))
-    step = gain * np.linalg.solve(state.curvature + ridge, gamma2 * mismatch)
-    size, largest = (np.linalg.norm(one, axis=(1, 2), keepdims=True) for one in (step, state.residuals))
-    step *= np.minimum(1.0, _LARGEST_STEP * largest / np.maximum(size, 1e-300))
-    curvature = state.curvature + _MEMORY * gain * (
-        second_moments(features * scale, weights) - state.curvature
-    )
-    return state._replace(residuals=state.residuals + step, curvature=curvature)
-
-
-def update_features(
+def update(
     posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], gain: float
 ) -> tuple[State, float]:
-    """Make a damped step of Φ and Φ̂ of all layers; also returns the relative size of the full step of Φ."""
+    """Move the points of all layers once, and make a damped step of the unknowns.
+
+    Returns:
+        The state, and the relative size of the full step of Φ.
+    """
     features, conjugates = state.features.copy(), np.zeros_like(state.conjugates)
     for index, layer in enumerate(posterior.layers):
         density = state.density(posterior, index)
@@ -108,6 +89,8 @@ def update_features(
         features[index], curvature = density.moments(points[index].u, weights)
         if layer.weight:
             conjugates[layer.source] = -layer.weight * curvature
+    values = density.phi(density.preactivations(points[-1].u))
+    residuals, hessian = _newton_step(posterior, state, features[-1], values, weights, gain)
     change = float(np.linalg.norm(features - state.features) / np.linalg.norm(state.features))
     if not np.isfinite(change) or not np.isfinite(conjugates).all():
         raise diverged("Φ overflows")
@@ -118,7 +101,27 @@ def update_features(
         if layer.is_recurrent(index):
             old, new = (layer.covariance(one[index], posterior.gram) for one in (state.features, features))
             conjugates[index] = _transported(conjugates[index], layer.weight, old, new)
-    return state._replace(features=features, conjugates=conjugates), change
+    return State(features, conjugates, residuals, hessian), change
+
+
+def _newton_step(
+    posterior: Posterior, state: State, kernel: Array, values: Array, weights: Array, gain: float
+) -> tuple[Array, Array]:
+    """Make a Newton step of Δ at fixed Λ and Φ̂, faster than those of Φ; also returns the Hessian.
+
+    There Δ maximises the concave function y·Δ − |Δ|²/2β − log Z(Δ), whose Hessian is the covariance of a φ plus 1/β.
+    Outputs share an upper bound of it, so that steps do not overshoot. It is averaged over earlier points: a Hessian
+    and a gradient of the same points are correlated, and the bias of their quotient does not average out.
+    """
+    gamma2, gain = posterior.richness**2, min(1.0, _FASTER * gain)
+    mismatch = posterior.targets - kernel @ state.residuals / gamma2 - state.residuals / posterior.precision
+    ridge = gamma2 / posterior.precision * np.eye(len(posterior.gram))
+    step = gain * np.linalg.solve(state.hessian + ridge, gamma2 * mismatch)
+    size, largest = (np.linalg.norm(one, axis=(1, 2), keepdims=True) for one in (step, state.residuals))
+    step *= np.minimum(1.0, _LARGEST_STEP * largest / np.maximum(size, 1e-300))
+    scale = np.sqrt(1.0 + np.sum((values @ state.residuals) ** 2, axis=-1, keepdims=True) / gamma2)
+    newest = second_moments(values * scale, weights)
+    return state.residuals + step, state.hessian + _MEMORY * gain * (newest - state.hessian)
 
 
 def _transported(conjugate: Array, weight: float, old: Array, new: Array) -> Array:

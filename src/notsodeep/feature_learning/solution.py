@@ -10,24 +10,24 @@ import numpy as np
 
 from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, log_normaliser
-from notsodeep.feature_learning.self_consistency import Posterior, State, update_features, update_residuals
+from notsodeep.feature_learning.self_consistency import Posterior, State, update
 from notsodeep.validation import Array
 
 # "lazy": from a richness where features hardly move up to the given one; "rich": further up, and down again.
 STARTS = ("lazy", "rich")
 _RICHER = 2.0
 # Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
-_NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 16, 40
-# Newton steps of Δ before each step of Φ, and the gain of the latter; that of Δ is twice as large.
-_INNER, _GAIN = 3, 0.5
+_NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
+# Gain of the first steps.
+_GAIN = 1.0 / 6.0
 # Stages of averaging, in steps, the first for relaxation only; steps after which gains fall.
-_STAGES, _SLOWING = (80, 160, 320, 640), 20.0
+_STAGES, _SLOWING = (480, 960, 1920), 150.0
 # Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
 _NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 4.0, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
 _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
-_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 800, 100.0
+_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 2400, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
 _KEPT, _RATE_POINTS = 4096, 512
 
@@ -101,11 +101,8 @@ def solve(
         nonlocal steps
         steps += 1
         report(f"{start} start, step {steps}")
-        scaled = posterior.scaled(scale)
         try:
-            for _ in range(_INNER):
-                state = update_residuals(scaled, state, points[-1], 2.0 * gain)
-            return update_features(scaled, state, points, gain)
+            return update(posterior.scaled(scale), state, points, gain)
         except np.linalg.LinAlgError:
             raise diverged("a covariance is not positive definite") from None
 
