@@ -16,13 +16,7 @@ _NODES, _BLOCK, _TOLERANCE, _MOST_STEPS = 10, 2_000_000, 1e-4, 100
 
 
 def new_outputs(solution: Solution, gram: Array, squared_norms: Array) -> Array:
-    """Compute f* of each replicate, (replicates, new samples, outputs).
-
-    Args:
-        solution: the solution.
-        gram: inner products of samples and new samples, (n, new).
-        squared_norms: of the new samples.
-    """
+    """Compute f* of each replicate, (replicates, new, outputs), from inner products (n, new) and squared norms."""
     readout = solution.state.residuals / solution.posterior.richness**2
     size = max(1, _BLOCK // max(sample.weights.size for sample in solution.samples))
     blocks = [

@@ -107,14 +107,8 @@ def hamiltonian_move(
 ) -> tuple[Any, Any, Any]:
     """Make one Metropolis step of exp(−½|u|²) w(u) with trajectories of about a quarter turn.
 
-    Args:
-        log_factor: log w and its gradient.
-        u: states, (..., chains, dimension).
-        angle: of one kick, of shape (...).
-        rng: random numbers.
-
-    Returns:
-        The new states, log w there, and which proposals were accepted.
+    `log_factor` returns log w and its gradient at states of shape (..., chains, dimension); angles of one kick have
+    shape (...). Returns the new states, log w there, and which proposals were accepted.
     """
     kicks = int(np.clip(np.ceil(_TURN / np.min(angle)), 1, _MOST_KICKS))
     step = (np.asarray(angle) * rng.uniform(0.7, 1.0))[..., None, None]

@@ -99,8 +99,9 @@ def update(
     conjugates = state.conjugates + gain * (conjugates - state.conjugates)
     for index, layer in enumerate(posterior.layers):
         if layer.is_recurrent(index):
-            old, new = (layer.covariance(one[index], posterior.gram) for one in (state.features, features))
-            conjugates[index] = _transported(conjugates[index], layer.weight, old, new)
+            moved = layer.weight * (features[index] - state.features[index])
+            covariance = layer.covariance(state.features[index], posterior.gram)
+            conjugates[index] += _transport(state.conjugates[index], layer.weight, covariance, moved)
     return State(features, conjugates, residuals, hessian), change
 
 
@@ -124,12 +125,13 @@ def _newton_step(
     return state.residuals + step, state.hessian + _MEMORY * gain * (newest - state.hessian)
 
 
-def _transported(conjugate: Array, weight: float, old: Array, new: Array) -> Array:
-    """Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ after a change of Λ at the same ⟨hhᵀ⟩.
+def _transport(conjugate: Array, weight: float, covariance: Array, moved: Array) -> Array:
+    """Change of Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ when Λ moves at the same ⟨hhᵀ⟩, to first order.
 
-    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle.
+    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle. The second
+    order would turn the noise of a step into a bias.
     """
-    inverse = np.linalg.inv(new + relative_jitter(new))
-    change = inverse @ (old + relative_jitter(new))
-    moved = weight * (inverse - change @ inverse) + change @ conjugate @ change.swapaxes(-1, -2)
-    return 0.5 * (moved + moved.swapaxes(-1, -2))
+    inverse = np.linalg.inv(covariance + relative_jitter(covariance))
+    relative = inverse @ moved
+    first = relative @ conjugate
+    return np.asarray(weight * relative @ inverse - first - first.swapaxes(-1, -2))

@@ -26,6 +26,8 @@ _STAGES, _SLOWING = (480, 960, 1920), 150.0
 _NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 4.0, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
 _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
+# Relative standard error up to which replicates agree on one solution.
+_LARGEST_ERROR = 0.05
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
 _TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 2400, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
@@ -86,15 +88,7 @@ class Solution:
 def solve(
     posterior: Posterior, kernel: Array, points: Sequence[Any], start: str, report: Callable[[str], None]
 ) -> Solution:
-    """Solve (16.4) from one start.
-
-    Args:
-        posterior: the equations.
-        kernel: Φ before learning.
-        points: `Chains` or `QuasiMonteCarlo` for each layer.
-        start: one of `STARTS`.
-        report: called with a message before every step.
-    """
+    """Solve (16.4) from one start, beginning at Φ before learning; `points` has one entry for each layer."""
     steps = 0
 
     def step(state: State, scale: float, gain: float) -> tuple[State, float]:
@@ -124,6 +118,8 @@ def solve(
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
         numbers = Diagnostics(steps, drift, acceptance, r_hat, effective)
         settled = settled and r_hat <= _MIXED
+    spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(state.residuals))
+    settled = settled and bool(spread <= _LARGEST_ERROR * np.linalg.norm(state.features[-1].mean(axis=0)))
     samples = tuple(_kept(state.density(posterior, i), cloud) for i, cloud in enumerate(points))
     return Solution(start, posterior, state, samples, _rate(posterior, samples), settled, numbers)
 
