@@ -26,6 +26,8 @@ from notsodeep.validation import Array
 _LARGEST_CHANGE, _LARGEST_STEP = 0.04, 0.3
 # Gain of Δ relative to that of Φ. Iterated at the same pace they oscillate.
 _FASTER = 3.0
+# Share of the second order in `_transport`, relative to the gain.
+_AHEAD = 6.0
 # Weight of the newest points in the average of the Hessian, relative to the gain.
 _MEMORY = 0.3
 
@@ -101,7 +103,8 @@ def update(
         if layer.is_recurrent(index):
             moved = layer.weight * (features[index] - state.features[index])
             covariance = layer.covariance(state.features[index], posterior.gram)
-            conjugates[index] += _transport(state.conjugates[index], layer.weight, covariance, moved)
+            ahead = min(1.0, _AHEAD * gain)
+            conjugates[index] += _transport(state.conjugates[index], layer.weight, covariance, moved, ahead)
     return State(features, conjugates, residuals, hessian), change
 
 
@@ -125,13 +128,16 @@ def _newton_step(
     return state.residuals + step, state.hessian + _MEMORY * gain * (newest - state.hessian)
 
 
-def _transport(conjugate: Array, weight: float, covariance: Array, moved: Array) -> Array:
-    """Change of Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ when Λ moves at the same ⟨hhᵀ⟩, to first order.
+def _transport(conjugate: Array, weight: float, covariance: Array, moved: Array, ahead: float) -> Array:
+    """Change of Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ when Λ moves at the same ⟨hhᵀ⟩.
 
-    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle. The second
-    order would turn the noise of a step into a bias.
+    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle. Exact for
+    ahead = 1, to first order for 0: the second order is needed for stability at large gains, and turns the noise of a
+    step into a bias.
     """
-    inverse = np.linalg.inv(covariance + relative_jitter(covariance))
+    position = covariance + ahead * moved
+    inverse = np.linalg.inv(position + relative_jitter(position))
     relative = inverse @ moved
     first = relative @ conjugate
-    return np.asarray(weight * relative @ inverse - first - first.swapaxes(-1, -2))
+    second = ahead * first @ relative.swapaxes(-1, -2)
+    return np.asarray(weight * relative @ inverse - first - first.swapaxes(-1, -2) + second)
