@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import root
 
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.feature_learning.adaptive import _ranked
 from notsodeep_lab.papers.weight_posterior import WeightPosterior
 
 RNG = np.random.default_rng(0)
@@ -119,6 +123,33 @@ def test_sampling_agrees_with_quasi_monte_carlo(rich):
     np.testing.assert_allclose(predicted, rich.predict(NEW), atol=6.0 * noise.max())
 
 
+def test_few_chains_give_no_bias():
+    """Sixteen chains in each replicate: a Hessian of the same points as the gradient made this 10 % and more."""
+    rows = np.random.default_rng(3).standard_normal((8, 6)) / np.sqrt(6)
+    labels = np.sign(rows[:, 0])
+    rule = nsd.adaptive_kernel(DEQ, rows, labels, 0.4, 0.64, starts=("lazy",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # So few chains may not count as settled.
+        few = nsd.adaptive_kernel(
+            DEQ, rows, labels, 0.4, 0.64, method="sampling", starts=("lazy",), chains=16
+        )
+    assert rule.change > 0.3
+    assert np.linalg.norm(few.kernel - rule.kernel) < 0.04 * np.linalg.norm(rule.kernel)
+    errors = (few.kernel - rule.kernel) / np.hypot(few.standard_error, rule.standard_error)
+    assert np.mean(np.abs(errors) < 3.0) > 0.8
+
+
+def test_more_samples_than_a_rule_can_take():
+    rows = np.random.default_rng(4).standard_normal((36, 6)) / np.sqrt(6)
+    labels = np.sign(rows[:, 0])
+    after = nsd.adaptive_kernel(DEQ, rows[:32], labels[:32], 0.3, 0.36, starts=("lazy",), chains=128)
+    assert after.converged
+    assert after.solutions[0].diagnostics.r_hat < 1.05
+    assert np.linalg.norm(after.standard_error) < 0.01 * np.linalg.norm(after.kernel)
+    assert after.alignment > after.lazy_alignment + 0.2
+    np.testing.assert_array_equal(np.sign(after.predict(rows[:32])), labels[:32])
+
+
 def test_networks_that_learn_have_this_kernel(rich):
     weights = WeightPosterior(DEQ, X, Y, 60, 1.0, 4.0)
     networks = weights.sample(NEW, moves=150, warmup=80, chains=4, seed=0)
@@ -166,6 +197,22 @@ def test_starts_that_agree_are_one_solution(rich):
     np.testing.assert_allclose(both.kernel, rich.kernel, atol=5e-3)
 
 
+def test_solutions_are_told_apart_by_their_standard_errors(rich):
+    solution = rich.solutions[0]
+
+    def shifted(distance):
+        state = solution.state._replace(features=solution.state.features + distance)
+        return replace(solution, start="rich", state=state)
+
+    error = float(rich.standard_error.max())
+    noise, other = shifted(0.5 * error), shifted(max(20.0 * error, 0.1))
+    assert not solution.is_distinct(noise)
+    assert solution.is_distinct(other)
+    kept, evidences = _ranked([solution, noise, other], 0)
+    assert len(kept) == 2
+    assert evidences[0, 0] >= evidences[1, 0]
+
+
 def test_plot_and_repr(rich):
     axes = rich.plot()
     assert len(axes.containers) == 2
@@ -181,6 +228,8 @@ def test_plot_and_repr(rich):
         ({"X": np.ones((201, 3)), "y": np.ones(201)}, "at most 200"),
         ({"model": nsd.ConvDEQ("relu", 0.3)}, "not for ConvDEQ"),
         ({"richness": 0.0}, "richness"),
+        ({"richness": -1.0}, "richness"),
+        ({"y": np.array([1.0, np.nan, 1.0, -1.0])}, "NaN"),
         ({"precision": -1.0}, "precision"),
         ({"method": "exact"}, "method"),
         ({"X": np.eye(9), "y": np.ones(9), "method": "quasi-monte-carlo"}, "up to 8"),

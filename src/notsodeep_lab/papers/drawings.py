@@ -187,7 +187,7 @@ def _draw_loops(rows: Rows) -> Figure:
 
 
 def _draw_features(rows: Rows) -> Figure:
-    return arrange(_panels(needed(rows, "error"), ("target",), plot_richness), columns=3)
+    return arrange(_panels(needed(rows, "error"), ("target",), plot_richness), columns=1, height=1.7)
 
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
