@@ -165,7 +165,8 @@ def compared(replicates: Array) -> tuple[float, float]:
     """Norm of the mean over replicates, and its root mean square in standard errors."""
     mean = replicates.mean(axis=0)
     error = replicates.std(axis=0, ddof=1) / np.sqrt(len(replicates))
-    return float(np.linalg.norm(mean)), float(np.sqrt(np.mean((mean / np.maximum(error, 1e-300)) ** 2)))
+    floor = 1e-12 * float(np.abs(mean).max()) + 1e-100
+    return float(np.linalg.norm(mean)), float(np.sqrt(np.mean((mean / np.maximum(error, floor)) ** 2)))
 
 
 def _kept(density: NeuronDensity, cloud: Any) -> NeuronSample:
