@@ -142,8 +142,8 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 8 replicates, 512; errors fall like its root, a remaining bias like its
-            inverse. For quasi-Monte Carlo the points, 2048.
+        chains: Markov chains in each of the 8 replicates, 512; errors fall like its root; a smaller bias
+            falls too. For quasi-Monte Carlo the points, 2048.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
