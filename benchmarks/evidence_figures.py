@@ -91,7 +91,7 @@ def strips(axes: Axes, lines: dict[str, Sequence[float]], style: Callable[[float
 @drawn("kernel-entries")
 def kernel_entries(axes: Axes) -> None:
     rows = reproduced("icml-matching", kind="entries", data="mnist", activation="relu")
-    plot_entries(rows, axes)
+    plot_entries([row | {"label": ""} for row in rows], axes)
     axes.set_title("ReLU, MNIST, 260 entries")
 
 
@@ -384,10 +384,13 @@ def distill_time(axes: Axes) -> None:
 # --- comparison ----------------------------------------------------------------------------------------
 
 
-def ratios(measure: str) -> dict[str, list[float]]:
+Task = tuple[str, tuple[str, ...], list[Row]]
+
+
+def ratios(measure: str, tasks: Sequence[Task] | None = None) -> dict[str, list[float]]:
     """The peer's value over ours in every comparable pair of rows, by task and peer; below 1 we lose."""
     found: dict[str, list[float]] = {}
-    for task, keys, rows in compared():
+    for task, keys, rows in compared() if tasks is None else tasks:
         for group in grouped(rows, *keys).values():
             ours = [row for row in group if row["contestant"].startswith("notsodeep") and row.get(measure)]
             others = [row for row in group if row not in ours and row.get(measure)]
@@ -401,13 +404,14 @@ def ratios(measure: str) -> dict[str, list[float]]:
     return found
 
 
-def compared() -> list[tuple[str, tuple[str, ...], list[Row]]]:
+def compared() -> list[Task]:
     """The compared tasks: name, columns that comparable rows share, rows."""
     kernels = [row for row in rows_of("peers-kernels") if "random network" not in row["contestant"]]
+    ridge = [row | {"error": 1.0 - row["test accuracy"]} for row in rows_of("peers-estimators")]
     return [
         ("kernel", ("φ", "n"), kernels),
         ("cheaper", ("data", "kind"), rows_of("peers-approximations")),
-        ("ridge", ("data", "kind"), rows_of("peers-estimators")),
+        ("ridge", ("data", "kind"), ridge),
         ("DEQ", ("φ", "m", "residual ≤", "what"), rows_of("peers-networks")),
     ]
 
@@ -425,7 +429,7 @@ def ratio_strips(axes: Axes, lines: dict[str, list[float]], label: str) -> None:
 
     strips(axes, lines, style)
     axes.axvline(1.0, color=GREY, linewidth=1.0, zorder=0)
-    axes.plot([], [], marker="o", color=WIN, label="notsodeep wins", **POINT)
+    axes.plot([], [], marker="o", color=WIN, label="as good or better", **POINT)
     axes.plot([], [], label="notsodeep loses", **POINT | CROSS)
     axes.set(xscale="log", xlabel=label)
     legend_below(axes)
@@ -494,6 +498,7 @@ def kernel_growth(axes: Axes) -> None:
         axes.plot(column(part, "n"), column(part, name), label=label, **style)
     sizes = np.array([1000.0, 8000.0])
     axes.plot(sizes, 0.006 * (sizes / 1000) ** 2, color=GREY, linestyle=":", linewidth=1.0, label="$n^2$")
+    axes.set_title("version 0.1, two threads")
     axes.set(xscale="log", yscale="log", xlabel="number of samples $n$", ylabel="seconds")
     axes.set_xticks([1000, 2000, 4000, 8000], ["1000", "2000", "4000", "8000"])
     axes.minorticks_off()
@@ -524,6 +529,7 @@ def kernel_products(axes: Axes) -> None:
     axes.axvline(1.0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names.values()])
     axes.invert_yaxis()
+    axes.set_title("version 0.2")
     axes.set(xscale="log", xlabel="time of CK and NTK / time of $XX^T$")
     axes.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
     axes.minorticks_off()

@@ -17,8 +17,11 @@ def learning() -> str:
     parts = {"inside": lambda share: share <= 1.0, "twice": lambda share: share == 2.0,
              "four times": lambda share: share == 4.0}  # fmt: skip
     rows = []
-    for (name,), part in [*grouped(rows_of("learning"), "data").items(), (("all",), rows_of("learning"))]:
-        row: Row = {"data": words(name)}
+    for (name,), part in [
+        *grouped(rows_of("learning"), "data").items(),
+        (("all cases",), rows_of("learning")),
+    ]:
+        row: Row = {"data": words(name).replace("CIFAR-10, VGG", "VGG")}
         for heading, is_in in parts.items():
             miss = [abs(one["predicted"] - one["measured"]) for one in part if is_in(one["n"] / one["pool"])]
             row[heading] = (
@@ -68,7 +71,11 @@ def _lost(values: list[float]) -> str:
     lost = [value for value in values if value < 1.0]
     if not values:
         return "–"
-    return f"{len(lost)} of {len(values)}" + (f", up to {1.0 / min(lost):.2g}×" if lost else "")
+    return f"{len(lost)} of {len(values)}" + (f", up to {_times(1.0 / min(lost))}×" if lost else "")
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
 
 
 TASKS = {
