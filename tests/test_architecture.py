@@ -425,7 +425,9 @@ def test_the_table_of_layers_has_every_member():
     rows = dict(re.findall(r"^\| (\d+)(?:–\d+)? \| (.*?) \|", page, flags=re.MULTILINE))
     for level, names in enumerate(LAYERS):
         row = rows[str(min(level, TOP + 1))]  # the laboratory has one row
-        assert [name for name in names if f"`{name.removeprefix('lab/')}" not in row and name != "__main__"] == []
+        assert [
+            name for name in names if f"`{name.removeprefix('lab/')}" not in row and name != "__main__"
+        ] == []
 
 
 def test_cited_equations_exist():
