@@ -79,19 +79,15 @@ def store(folder: Path) -> None:
 
 
 def publish_errata(rows: list[Row]) -> None:
-    """Fill the marked parts of the page of errata."""
+    """Fill the tables that the page of errata marks by erratum and number: `<!-- numbers: icml-alpha2/0 -->`."""
     text = ERRATA_PAGE.read_text(encoding="utf-8")
-    for (kind,), part in grouped(rows, "kind").items():
-        tables = grouped(
-            [{name: _four_digits(value) for name, value in row.items()} for row in part], "table"
-        ).values()
-        shown = [
-            [{k: v for k, v in row.items() if k not in ("kind", "table")} for row in table]
-            for table in tables
-        ]
-        text = filled(
-            text, f"<!-- numbers: {kind} -->", f"<!-- end: {kind} -->", "\n".join(map(markdown_table, shown))
-        )
+    for (kind, number), part in grouped(rows, "kind", "table").items():
+        start, end = f"<!-- numbers: {kind}/{number} -->", f"<!-- end: {kind}/{number} -->"
+        if start in text:
+            cells = [{name: _four_digits(value) for name, value in row.items()} for row in part]
+            hidden = ("kind", "table")
+            shown = [{name: cell for name, cell in row.items() if name not in hidden} for row in cells]
+            text = filled(text, start, end, markdown_table(shown))
     write_atomically(ERRATA_PAGE, text)
 
 
