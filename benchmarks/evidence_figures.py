@@ -88,7 +88,7 @@ def strips(axes: Axes, lines: dict[str, Sequence[float]], style: Callable[[float
 # --- papers --------------------------------------------------------------------------------------------
 
 
-@drawn("kernel-entries")
+@drawn("kernel-entries", 3.4)
 def kernel_entries(axes: Axes) -> None:
     rows = reproduced("icml-matching", kind="entries", data="mnist", activation="relu")
     plot_entries([row | {"label": ""} for row in rows], axes)
@@ -135,7 +135,7 @@ def predicted_spectrum(axes: Axes) -> None:
     plot_prediction([row for row in rows if row["kind"] == "spectrum" or "grid" in row], axes)
 
 
-@drawn("isolated-eigenvalues")
+@drawn("isolated-eigenvalues", 3.2)
 def isolated_eigenvalues(axes: Axes) -> None:
     plot_isolated(reproduced("spectrum"), axes)
 
@@ -286,16 +286,18 @@ def forecast_settles(axes: Axes) -> None:
     axes.legend(loc="lower left")
 
 
-@drawn("finite-width", 3.0)
+@drawn("finite-width", 3.2)
 def finite_width(axes: Axes) -> None:
     plot_widths(reproduced("width", kernel="features"), axes)
     axes.set_title("conjugate kernel, MNIST")
 
 
-@drawn("double-descent", 3.0)
+@drawn("double-descent", 3.2)
 def double_descent(axes: Axes) -> None:
     plot_double_descent(reproduced("learning-curves", kind="double-descent", activation="relu"), axes)
     axes.set_title("ReLU, Gaussian mixture")
+    axes.get_legend().remove()
+    legend_below(axes)
 
 
 # --- verdicts ------------------------------------------------------------------------------------------
@@ -484,7 +486,7 @@ def peers_accuracy(axes: Axes) -> None:
 # --- speed ---------------------------------------------------------------------------------------------
 
 
-@drawn("kernel-growth", 3.3)
+@drawn("kernel-growth", 3.6)
 def kernel_growth(axes: Axes) -> None:
     rows = rows_of("kernels-growth")
     lines = {"$XX^T$": ("relu", "X Xᵀ (s)")} | {
@@ -553,7 +555,7 @@ def twin_time(axes: Axes) -> None:
     legend_below(axes)
 
 
-@drawn("training-memory", 3.0)
+@drawn("training-memory", 3.3)
 def training_memory(axes: Axes) -> None:
     for number, ((gradient,), part) in enumerate(grouped(rows_of("networks-iterations"), "gradient").items()):
         style = {"color": COLOURS[number], "marker": MARKERS[number], "label": gradient}
