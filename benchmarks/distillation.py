@@ -169,7 +169,8 @@ def main() -> None:
                 rows[name] = measured(name)
             write_json(file, rows)
             print(name, rows[name], flush=True)
-    write_rows(RESULTS / "distillation.csv", table(rows), markdown_provenance(provenance.record()))
+    if rows:
+        write_rows(RESULTS / "distillation.csv", table(rows), markdown_provenance(provenance.record()))
 
 
 if __name__ == "__main__":

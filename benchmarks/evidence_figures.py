@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from notsodeep.figures.style import COLOURS, COLUMN, MARKERS, new_figure, styled, tidy_log
 from notsodeep_lab.plots.experiment_lines import plot_errors, plot_widths
-from notsodeep_lab.plots.learning_plots import plot_double_descent
+from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
 from notsodeep_lab.plots.row_selection import chosen, grouped, title, words
 from notsodeep_lab.plots.row_spectra import plot_entries, plot_isolated, plot_prediction
 
@@ -217,6 +217,14 @@ def learning_accuracy(axes: Axes) -> None:
     axes.set(xlabel="predicted accuracy (%)", ylabel="measured accuracy (%)")
     axes.set_title("open: more samples than were given")
     axes.legend(markerscale=1.5)
+
+
+@drawn("learning-curve", 3.0)
+def learning_curve(axes: Axes) -> None:
+    plot_learning_rows(reproduced("learning-curves", kind="learning", activation="relu"), axes)
+    axes.get_legend().remove()
+    axes.set_title("ReLU, MNIST, 1000 samples given")
+    axes.legend()
 
 
 @drawn("learning-miss", 3.2)
@@ -488,7 +496,8 @@ def peers_accuracy(axes: Axes) -> None:
 
 @drawn("kernel-growth", 3.6)
 def kernel_growth(axes: Axes) -> None:
-    rows = rows_of("kernels-growth")
+    # The last row of an activation has its exponents.
+    rows = [row for row in rows_of("kernels-growth") if row["n"] != "exponent"]
     lines = {"$XX^T$": ("relu", "X Xᵀ (s)")} | {
         f"{kernel}, {title(name)}": (name, f"{kernel} (s)")
         for name in ("relu", "tanh")

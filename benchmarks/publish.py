@@ -29,7 +29,7 @@ STORED = {
     "icml-matching": ("entries",),
     "spectrum": ("prediction", "spectrum"),
     "width": ("width",),
-    "learning-curves": ("double-descent",),
+    "learning-curves": ("double-descent", "learning"),
 }
 LARGE = ("eigenvalues", "grid", "density")
 UNUSED = ("absolute", "norm", "atoms")
