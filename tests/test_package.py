@@ -83,7 +83,7 @@ def test_the_four_papers_of_the_theory_are_cited_with_the_same_authors_pages_and
 
 # --- dependencies ------------------------------------------------------------------------------------
 def test_every_dependency_of_users_has_its_reason_in_the_architecture() -> None:
-    table = text("docs", "architecture.md").split("## Dependencies, and why")[1].split("\n## ")[0]
+    table = text("docs", "contributing.md").split("## Dependencies, and why")[1].split("\n## ")[0]
     optional = PROJECT["project"]["optional-dependencies"]
     for extra in ("torch", "plot", "scale", "lab", "all", "dev"):
         assert f"xtra `{extra}`" in table or f"`{extra}` is" in table, f"the extra {extra} is not explained"
