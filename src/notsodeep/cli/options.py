@@ -135,9 +135,7 @@ def takes_data(
         after_weights: the command has an argument `weights` before the data; a source in its place is recognised.
     """
     shown = f" [default: {default}]" if default else ""
-    position = Annotated[
-        str | None, typer.Argument(help=SOURCES + shown, metavar="[DATA]", show_default=False)
-    ]
+    position = Annotated[str | None, typer.Argument(help=SOURCES + shown, metavar="DATA", show_default=False)]
     option = Annotated[
         str | None,
         typer.Option(
