@@ -12,8 +12,8 @@ import typer
 
 _PANEL = "Data"
 SOURCES = (
-    "A file with samples in rows (.csv, .npy, .npz, .zarr), a data set (digits, mnist, mnist:6,8, fashion_mnist, "
-    "cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
+    "A file with samples in rows (.csv, .parquet, .npy, .npz, .zarr), a data set (digits, mnist, mnist:6,8, "
+    "fashion_mnist, cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
 )
 # The default activation of every command.
 ACTIVATION = "relu"
