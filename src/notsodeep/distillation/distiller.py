@@ -205,7 +205,7 @@ def distill(
     each step; a few steps with weights of their own, docs/theory.md (12.1), fitted in closed form and trained; MLPs
     trained on its outputs. For another module with a known `cell`: the cut cell and MLPs. For any other module or
     function: MLPs of several sizes. The result is the fastest measured candidate whose agreement certainly reaches the
-    target, (12.5); if none does, the most faithful one, or a faster one that the samples cannot distinguish from it. The
+    target, (12.5); if none does, the most faithful one, or a faster one that cannot be distinguished from it. The
     teacher is copied and never changed.
 
     Args:

@@ -48,7 +48,7 @@ def forecast(
         width: units of the network, for the rate, residuals and errors of the median network of this width and the
             probability that it has an equilibrium; None for the wide limit.
         z0: for a cell, the first state, with samples along the first axis.
-        max_steps: largest number of evaluations of the cell in `residuals`; steps beyond it follow from the rate. A loop
+        max_steps: largest number of evaluations of the cell in `residuals`; steps beyond it follow the rate. A loop
             has its own number of steps.
     """
     steps = as_count(max_steps, "max_steps")

@@ -31,7 +31,7 @@ class DepthCurve(Shown):
         steps: numbers of steps in ascending order; the last one is inf, the equilibrium.
         accuracy: for each number of steps the mean of `measure`.
         interval: intervals of 95 %, shape (len(steps), 2): exact for shares (Clopper and Pearson), else normal. They
-            hold for one number of steps; differences are tested sample by sample, and are surer.
+            hold for one number of steps; differences are tested sample by sample, which is more precise.
         measure: "accuracy" (share of left-out samples with the right class), "explained variance" (of left-out
             samples in a regression, or of a trained network's single output), "agreement" (share of samples on which
             the trained network chooses the same class) or "kernel similarity" (1 less the kernel error; no labels).
