@@ -118,7 +118,10 @@ def verdict(
     max_steps: Annotated[
         int | None,
         typer.Option(
-            metavar="K", min=1, help="Most layers that may replace the DEQ [default: 4].", show_default=False
+            metavar="K",
+            min=1,
+            help="Largest number of layers that may replace the DEQ [default: 4].",
+            show_default=False,
         ),
     ] = None,
     compared: Annotated[
@@ -127,12 +130,14 @@ def verdict(
             metavar="N",
             min=20,
             show_default=False,
-            help="Samples that are compared: up to 1000 rows, or as many images as half a minute allows.",
+            help="Number of samples to compare [default: up to 1000 rows, or the images of half a minute].",
         ),
     ] = None,
     target_agreement: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="For a trained DEQ: share of samples with the same class."),
+        typer.Option(
+            metavar="SHARE", help="For a trained DEQ: share of samples that must get the same class."
+        ),
     ] = 0.99,
     epochs: Annotated[
         int | None,
@@ -140,7 +145,7 @@ def verdict(
             metavar="N",
             min=0,
             show_default=False,
-            help="For a trained DEQ: passes over the samples in a training, as for distill [default: 8].",
+            help="For a trained DEQ: training epochs, as for distill [default: 8].",
         ),
     ] = None,
     as_json: options.Json = False,
