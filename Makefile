@@ -30,11 +30,7 @@ help:
 	@echo "make docs-serve    the site while one writes, at http://127.0.0.1:8000"
 	@echo "make docs-refresh  what the pages print and draw, written anew (PAGES=docs/start.md)"
 	@echo "make bench    speed and memory, with correctness beside them"
-<<<<<<< HEAD
-	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy (4 GB of environments)"
-=======
 	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy: docs/evidence/comparison.md (4 GB of environments)"
->>>>>>> main
 	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
 	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
 	@echo "make clean    remove .venv, caches and builds"
