@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from harness import RESULTS, Row, read_rows
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from notsodeep.figures.style import COLOURS, COLUMN, MARKERS, new_figure, styled, tidy_log
 from notsodeep_lab.plots.experiment_lines import plot_errors, plot_widths
@@ -55,6 +57,17 @@ def drawn(
     return register
 
 
+def ticks(axis: Axis, *values: float) -> None:
+    """Mark these values, as plain numbers, and no others."""
+    axis.set_ticks(values, [f"{value:g}" for value in values])
+    axis.set_minor_locator(NullLocator())
+
+
+def marked(number: int, **more: Any) -> dict[str, Any]:
+    """Colour and marker of a kind of points."""
+    return {"color": COLOURS[number], "marker": MARKERS[number], **POINT, **more}
+
+
 def column(rows: Sequence[Row], name: str) -> np.ndarray:
     return np.array([np.nan if row[name] is None else float(row[name]) for row in rows])
 
@@ -64,6 +77,12 @@ def legend_below(axes: Axes, place: float = -0.17, columns: int = 2) -> None:
     axes.legend(
         loc="upper right", bbox_to_anchor=(1.02, place), ncols=columns, columnspacing=0.8, handletextpad=0.3
     )
+
+
+def downwards(axes: Axes, names: Iterable[str]) -> None:
+    """Write names at the rows of the panel, the first one at the top."""
+    axes.set_yticks(range(len(list(names))), [name.replace(", ", ",\n") for name in names])
+    axes.invert_yaxis()
 
 
 def number_in(text: str, place: int = 0) -> float:
@@ -106,21 +125,11 @@ def twin_errors(axes: Axes) -> None:
             part = chosen(rows, activation=activation, sigma_a2=strength)
             places = [networks.index(row["network"]) + 0.2 * (number - 1) for row in part]
             label = f"{title(activation)}, $\\sigma_a^2$ = {strength}"
-            style = {
-                "color": COLOURS[number],
-                "markerfacecolor": face,
-                "marker": MARKERS[number],
-                "label": label,
-            }
-            axes.plot(100 * column(part, "kernel error"), places, **POINT | style)
-    axes.set_yticks(
-        range(len(networks)), [name.replace(", ", ",\n").replace(" of ", "\nof ") for name in networks]
-    )
-    axes.invert_yaxis()
+            style = marked(number, markerfacecolor=face, label=label)
+            axes.plot(100 * column(part, "kernel error"), places, **style)
+    downwards(axes, [name.replace(" of ", "\nof ") for name in networks])
     axes.set(xscale="log", xlabel="kernel error (%)")
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.3, -0.16), ncols=3, columnspacing=0.8, handletextpad=0.1
-    )
+    legend_below(axes, columns=3)
 
 
 @drawn("equivalent-errors")
@@ -153,20 +162,15 @@ def accuracy_gaps(axes: Axes, training: str) -> None:
             if row is not deq:
                 bar = np.hypot(row["error"], deq["error"])
                 face = COLOURS[number] if deq["φ"] == "ReLU" else "none"
-                style = {"color": COLOURS[number], "marker": MARKERS[number], "markerfacecolor": face}
+                style = marked(number, markerfacecolor=face, elinewidth=0.8)
                 place = names.index(row["network"]) + shift
-                axes.errorbar(
-                    row["accuracy"] - deq["accuracy"], place, xerr=bar, elinewidth=0.8, **POINT | style
-                )
+                axes.errorbar(row["accuracy"] - deq["accuracy"], place, xerr=bar, **style)
     for number, name in enumerate(data):
-        axes.plot([], [], marker=MARKERS[number], color=COLOURS[number], label=name, **POINT)
+        axes.plot([], [], **marked(number, label=name))
     axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
-    axes.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names])
-    axes.invert_yaxis()
+    downwards(axes, names)
     axes.set(xlabel="accuracy − the DEQ's (points)")
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.4, -0.16), ncols=3, columnspacing=0.8, handletextpad=0.1
-    )
+    legend_below(axes, columns=3)
 
 
 @drawn("accuracy-readout", 3.4)
@@ -189,8 +193,7 @@ def loss_by_width(axes: Axes) -> None:
         axes.plot(widths, losses / losses[0], label=f"{title(data)}, {rate}", **style)
     axes.axhline(1.0, color=GREY, linewidth=0.6, zorder=0)
     axes.set(xscale="log", xlabel="width $m$", ylabel="loss after 120 steps / at $m$ = 250")
-    axes.set_xticks([250, 500, 1000, 2000], ["250", "500", "1000", "2000"], minor=False)
-    axes.minorticks_off()
+    ticks(axes.xaxis, 250, 500, 1000, 2000)
     legend_below(axes)
 
 
@@ -201,18 +204,11 @@ def loss_by_width(axes: Axes) -> None:
 def learning_accuracy(axes: Axes) -> None:
     rows = rows_of("learning")
     for number, ((name,), part) in enumerate(grouped(rows, "data").items()):
-        style = {"color": COLOURS[number], "marker": MARKERS[number], "markersize": 2.5, "linestyle": "none"}
         for beyond, face in ((False, COLOURS[number]), (True, "none")):
             some = [row for row in part if (row["n"] > row["pool"]) == beyond]
             label = "_" if beyond else words(name).replace("CIFAR-10, ", "")
-            axes.plot(
-                column(some, "predicted"),
-                column(some, "measured"),
-                rasterized=True,
-                markerfacecolor=face,
-                label=label,
-                **style,
-            )
+            style = marked(number, markersize=2.5, markerfacecolor=face, label=label, rasterized=True)
+            axes.plot(column(some, "predicted"), column(some, "measured"), **style)
     diagonal(axes, 15, 100)
     axes.set(xlabel="predicted accuracy (%)", ylabel="measured accuracy (%)")
     axes.set_title("open: more samples than were given")
@@ -247,8 +243,7 @@ def learning_miss(axes: Axes) -> None:
     axes.axvline(1.0, color=GREY, linewidth=0.8, linestyle=":", label="all samples given")
     axes.set(xscale="log", xlabel="samples / samples given", ylabel="miss of the accuracy (points)")
     tidy_log(axes.xaxis)
-    axes.set_xticks([0.05, 0.1, 0.25, 0.5, 1, 2, 4], ["0.05", "0.1", "0.25", "0.5", "1", "2", "4"])
-    axes.minorticks_off()
+    ticks(axes.xaxis, 0.05, 0.1, 0.25, 0.5, 1, 2, 4)
     axes.legend()
 
 
@@ -258,9 +253,8 @@ def forecast_points(axes: Axes, fields: Iterable[tuple[str, str, bool]]) -> None
     for number, ((width,), part) in enumerate(grouped(rows, "width").items()):
         for predicted, measured, is_open in fields:
             known = [row for row in part if row[predicted] and row[measured]]
-            style = {"color": COLOURS[number], "marker": MARKERS[number]}
-            style |= {"markerfacecolor": "none"} if is_open else {"label": f"width {width:.0f}"}
-            axes.plot(column(known, predicted), column(known, measured), **POINT | style)
+            more = {"markerfacecolor": "none"} if is_open else {"label": f"width {width:.0f}"}
+            axes.plot(column(known, predicted), column(known, measured), **marked(number, **more))
     axes.set(xscale="log", yscale="log")
 
 
@@ -287,8 +281,8 @@ def forecast_gradient(axes: Axes) -> None:
 @drawn("forecast-settles", 3.0)
 def forecast_settles(axes: Axes) -> None:
     for number, ((width,), part) in enumerate(grouped(rows_of("forecast"), "width").items()):
-        style = {"color": COLOURS[number], "marker": MARKERS[number], "label": f"width {width:.0f}"}
-        axes.plot(column(part, "rate"), 100 * column(part, "settled"), **POINT | style)
+        style = marked(number, label=f"width {width:.0f}")
+        axes.plot(column(part, "rate"), 100 * column(part, "settled"), **style)
     axes.axvline(1.0, color=GREY, linewidth=0.8, label="predicted edge")
     axes.set(xlabel="predicted rate", ylabel="samples that settled (%)")
     axes.legend(loc="lower left")
@@ -327,10 +321,8 @@ def verdicts(axes: Axes) -> None:
         ends = np.abs(np.array([found["interval"]]).T - found["ahead"])
         style = {"color": COLOURS[number]} | ({"marker": MARKERS[number], "markersize": 4.0} if right else {})
         axes.errorbar(found["ahead"], place, xerr=ends, elinewidth=0.8, linestyle="none", **(CROSS | style))
-    for number, answer in enumerate(answers):
-        style = {"color": COLOURS[number], "marker": MARKERS[number]}
-        if answer != "unsure":
-            axes.plot([], [], label=f"verdict “{answer}”", **POINT | style)
+    for number in (0, 1):
+        axes.plot([], [], **marked(number, label=f"verdict “{answers[number]}”"))
     for number, label in ((0, "wrong “keep”"), (2, "“unsure”, counted as wrong")):
         axes.plot([], [], label=label, linestyle="none", **CROSS | {"color": COLOURS[number]})
     axes.axvline(1.0, color=GREY, linewidth=0.8, linestyle=":", label="one point")
@@ -350,7 +342,8 @@ def _shortened(name: str, replacements: dict[str, str]) -> str:
 @drawn("distill-agreement", 3.4)
 def distill_agreement(axes: Axes) -> None:
     rows = rows_of("distillation")
-    for place, row in enumerate(rows):
+    places = range(len(rows))
+    for place, row in zip(places, rows, strict=True):
         low, high = (number_in(row["stated agreement %"], end) for end in (0, 1))
         style = {"color": COLOURS[0] if row["certain"] == "yes" else COLOURS[4]}
         axes.plot([low, high], [place, place], linewidth=3.0, alpha=0.5, solid_capstyle="butt", **style)
@@ -359,7 +352,7 @@ def distill_agreement(axes: Axes) -> None:
     axes.plot([], [], color=COLOURS[4], linewidth=3, alpha=0.5, label="stated, not certain")
     axes.plot([], [], marker="o", color=COLOURS[6], label="fresh samples", **POINT)
     axes.axvline(98.0, color=GREY, linewidth=0.8, linestyle=":", label="target")
-    axes.set_yticks(range(len(rows)), [row["teacher"].replace(", strong feedback", "*") for row in rows])
+    axes.set_yticks(places, [row["teacher"].replace(", strong feedback", "*") for row in rows])
     axes.invert_yaxis()
     axes.set_xticks([97, 98, 99, 100])
     axes.set_xlabel("agreement with the teacher (%)", loc="right")
@@ -382,12 +375,11 @@ def distill_time(axes: Axes) -> None:
         style = CROSS if is_loss else {"marker": "s", "color": COLOURS[2]}
         axes.plot(*np.array(part).T, label=label, **POINT | style)
     axes.axvline(1.0, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [row["teacher"].replace(", strong feedback", "*") for row in rows])
+    axes.set_yticks(places, [row["teacher"].replace(", strong feedback", "*") for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlabel("its time / the chosen network's", loc="right")
-    axes.set_xticks([0.7, 1, 2, 5, 10, 30], ["0.7", "1", "2", "5", "10", "30"])
-    axes.minorticks_off()
+    ticks(axes.xaxis, 0.7, 1, 2, 5, 10, 30)
     legend_below(axes, columns=1)
 
 
@@ -479,14 +471,13 @@ def peers_accuracy(axes: Axes) -> None:
             if row["contestant"] in names:
                 accuracy, count = row["test accuracy"], row["test rows"]
                 bar = 200 * np.sqrt((accuracy * (1 - accuracy) + reference * (1 - reference)) / count)
-                style = {"color": COLOURS[number], "marker": MARKERS[number]}
                 place = names.index(row["contestant"]) + 0.2 * number
-                axes.errorbar(100 * (accuracy - reference), place, xerr=bar, elinewidth=0.8, **POINT | style)
-        axes.plot([], [], color=COLOURS[number], marker=MARKERS[number], label=words(data), **POINT)
+                axes.errorbar(100 * (accuracy - reference), place, xerr=bar, **marked(number, elinewidth=0.8))
+        axes.plot([], [], **marked(number, label=words(data)))
     axes.axvline(0.0, color=GREY, linewidth=0.8, zorder=0)
     labels = [name.replace("notsodeep: ", "").replace("scikit-learn: ", "") for name in names]
-    axes.set_yticks(np.arange(len(names)) + 0.1, [label.replace(", ", ",\n") for label in labels])
-    axes.invert_yaxis()
+    downwards(axes, labels)
+    axes.set_xticks([-10, -5, 0])
     axes.set_xlabel("accuracy − the RBF kernel's (points)", loc="right")
     legend_below(axes)
 
@@ -511,8 +502,7 @@ def kernel_growth(axes: Axes) -> None:
     axes.plot(sizes, 0.006 * (sizes / 1000) ** 2, color=GREY, linestyle=":", linewidth=1.0, label="$n^2$")
     axes.set_title("version 0.1, two threads")
     axes.set(xscale="log", yscale="log", xlabel="number of samples $n$", ylabel="seconds")
-    axes.set_xticks([1000, 2000, 4000, 8000], ["1000", "2000", "4000", "8000"])
-    axes.minorticks_off()
+    ticks(axes.xaxis, 1000, 2000, 4000, 8000)
     axes.legend()
 
 
@@ -527,23 +517,14 @@ def kernel_products(axes: Axes) -> None:
         cells = [value for row in part for key, value in row.items() if key.startswith("σ_a²") and value]
         for shift, number in ((-0.12, 0), (0.12, 1)):
             spread = np.linspace(-0.1, 0.1, len(cells))
-            style = {
-                "color": COLOURS[number],
-                "marker": MARKERS[number],
-                "markersize": 2.5,
-                "linestyle": "none",
-            }
             label = "_" if place else ("median activation", "slowest activation")[number]
-            axes.plot(
-                [number_in(cell, number) for cell in cells], place + shift + spread, label=label, **style
-            )
+            values = [number_in(cell, number) for cell in cells]
+            axes.plot(values, place + shift + spread, **marked(number, markersize=2.5, label=label))
     axes.axvline(1.0, color=GREY, linewidth=0.8)
-    axes.set_yticks(range(len(names)), [name.replace(", ", ",\n") for name in names.values()])
-    axes.invert_yaxis()
+    downwards(axes, names.values())
     axes.set_title("version 0.2")
     axes.set(xscale="log", xlabel="time of CK and NTK / time of $XX^T$")
-    axes.set_xticks([1, 2, 5, 10], ["1", "2", "5", "10"])
-    axes.minorticks_off()
+    ticks(axes.xaxis, 1, 2, 5, 10)
     legend_below(axes)
 
 
@@ -552,14 +533,16 @@ def twin_time(axes: Axes) -> None:
     for number, ((activation, tolerance), part) in enumerate(
         grouped(rows_of("networks-twins"), "φ", "tolerance").items()
     ):
-        style = {"color": COLOURS[number], "marker": MARKERS[number]}
         label = f"{title(activation)}, {tolerance:g}"
-        axes.plot(column(part, "m"), column(part, "times faster"), label=label, **style)
-        axes.plot(column(part, "m"), column(part, "times faster, gradient"), linestyle=":", **style)
+        lines = {
+            "times faster": {"linestyle": "-", "label": label},
+            "times faster, gradient": {"linestyle": ":"},
+        }
+        for name, line in lines.items():
+            axes.plot(column(part, "m"), column(part, name), **marked(number, **line))
     axes.set(xscale="log", yscale="log", xlabel="width $m$", ylabel="time of the DEQ / of its twin")
-    axes.set_xticks([1024, 2048, 4096], ["1024", "2048", "4096"])
-    axes.set_yticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])
-    axes.minorticks_off()
+    ticks(axes.xaxis, 1024, 2048, 4096)
+    ticks(axes.yaxis, 2, 5, 10, 20, 50)
     axes.set_title("outputs (lines), gradient (dotted)")
     legend_below(axes)
 
@@ -570,8 +553,7 @@ def training_memory(axes: Axes) -> None:
         style = {"color": COLOURS[number], "marker": MARKERS[number], "label": gradient}
         axes.plot(column(part, "iterations"), column(part, "MB"), **style)
     axes.set(xscale="log", yscale="log", xlabel="solver steps", ylabel="peak memory (MB)")
-    axes.set_xticks([10, 50, 200], ["10", "50", "200"])
-    axes.set_yticks([10, 30, 100, 200], ["10", "30", "100", "200"])
-    axes.minorticks_off()
+    ticks(axes.xaxis, 10, 50, 200)
+    ticks(axes.yaxis, 10, 30, 100, 200)
     axes.set_title("training step, width 1024")
     axes.legend()
