@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 
 import numpy as np
-from evidence_figures import ratios, rows_of
+from evidence_axes import rows_of
+from evidence_figures import ratios
 from harness import RESULTS, Row, markdown_table
 
 from notsodeep_lab.plots.row_selection import grouped, words
