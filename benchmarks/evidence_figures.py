@@ -39,14 +39,14 @@ __all__ = ["FIGURES", "ratios"]
 # --- papers --------------------------------------------------------------------------------------------
 
 
-@drawn("kernel-entries", 3.4)
+@drawn("kernel-entries", 3.8)
 def kernel_entries(axes: Axes) -> None:
     rows = reproduced("icml-matching", kind="entries", data="mnist", activation="relu")
     plot_entries([row | {"label": ""} for row in rows], axes)
     axes.set_title("ReLU, MNIST, 260 entries")
 
 
-@drawn("twin-errors", 3.4)
+@drawn("twin-errors", 3.8)
 def twin_errors(axes: Axes) -> None:
     """Kernel errors of all networks, data and activations."""
     rows = rows_of("twins-kernels")
