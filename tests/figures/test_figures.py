@@ -60,7 +60,7 @@ def test_a_design_is_drawn_by_its_kernel_entries() -> None:
     np.testing.assert_allclose(twin.get_xdata(), entries)
     assert np.abs(twin.get_ydata()).max() < 0.05 * np.abs(plain.get_ydata()).max()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert [label.partition(":")[0] for label in labels] == ["plain layer", "design"]
+    assert [label.partition(":")[0] for label in labels] == ["plain layer", "twin"]
     assert len(figures.plot_design(made).get_lines()[0].get_xdata()) == 60 * 61 // 2
 
 

@@ -43,7 +43,7 @@ def plot_design(design: Design, ax: Axes | None = None, X: ArrayLike | None = No
     samples = _random_samples(design.tau0, is_of_images) if X is None else np.asarray(X, dtype=np.float64)
     samples = samples[: _IMAGES if is_of_images else _ROWS]
     which = "ntk" if design.kernel == "both" else design.kernel
-    networks: dict[str, Any] = {"design": design.network}
+    networks: dict[str, Any] = {"twin": design.network}
     if isinstance(model, DEQ | ConvDEQ):
         networks = {"plain layer": plain_layers(model, 1, design.tau0), **networks}
     kernel = exact_kernel(model, samples, kernel=which)
@@ -61,7 +61,7 @@ def plot_design(design: Design, ax: Axes | None = None, X: ArrayLike | None = No
         )
     axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
     axes.set(
-        xlabel="kernel entry of the model",
+        xlabel="kernel entry of the model (mean diagonal: 1)",
         ylabel="difference (% of the diagonal)",
         title=f"{design.family} for the {which.upper()}",
     )
