@@ -68,9 +68,8 @@ def read(path: Path) -> str:
 
 
 def claims_of_the_readme(session: Session, text: str) -> None:
-    """A network of the reader's own gets an answer, and `distill` returns a network that certainly agrees."""
-    verdict, small, net = (session.names[name] for name in ("verdict", "small", "net"))
-    assert verdict.answer == "replace"
+    """`distill` returns a network that certainly agrees, and it has the outputs of the teacher."""
+    small, net = session.names["small"], session.names["net"]
     assert small.certain
     assert small.network(net.inputs.new_zeros(3, 64)).shape == (3, 10)
     assert len(text.split()) <= 700
