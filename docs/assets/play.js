@@ -35,9 +35,9 @@
   const CONTROLS = {
     activation: { label: "activation φ", options: labels(activations) },
     sigma: { label: "feedback σₐ²", range: [5, 90, 5], say: (value) => (value / 100).toFixed(2) },
-    distance: { label: "distance of the classes", range: [0, 6, 0.1], say: (value) => value.toFixed(1) },
-    spread: { label: "difference of spreads", range: [0, 4, 0.1], say: (value) => value.toFixed(1) },
-    n: { label: "training samples n", range: [0, SIZES.length - 1, 1], say: (value) => String(SIZES[value]) },
+    distance: { label: "class distance", range: [0, 6, 0.1], say: (value) => value.toFixed(1) },
+    spread: { label: "spread difference", range: [0, 4, 0.1], say: (value) => value.toFixed(1) },
+    n: { label: "samples n", range: [0, SIZES.length - 1, 1], say: (value) => String(SIZES[value]) },
   };
   const CELL_CONTROLS = {
     cell: { label: "cell", options: labels(CELLS) },
@@ -57,15 +57,15 @@
     { name: "Blind to spreads", set: { activation: "tanh", sigma: 50, distance: 0, spread: 4, n: at(1000), view: false },
       look: "The classes differ in spread alone, and an odd activation cannot see it: 50 % for every n. Choose ReLU next." },
     { name: "Lost in the bulk", set: { activation: "relu", sigma: 50, distance: 1, spread: 0, n: at(300), view: false },
-      look: "No isolated eigenvalue tells the classes apart. Raise the distance until one leaves the bulk." },
+      look: "No isolated eigenvalue tells the classes apart. Raise the class distance until one leaves the bulk." },
     { name: "Equal numbers, other entries", set: { activation: "relu", sigma: 90, distance: 0, spread: 2.5, n: at(100), view: true },
       look: "The papers’ twin is a polynomial here. It has the DEQ’s four numbers, but not its kernel entries in 200 dimensions. The injected twin is much closer." },
   ];
   const CELL_TRIES = [
     { name: "Input too weak", set: { cell: "swiglu", strength: strengths.indexOf(1), input: inputs.indexOf(0.5) },
-      look: "A block of recursive models with a weak input does not settle. Raise the input." },
+      look: "A SwiGLU block with a weak input does not settle. Move the point up." },
     { name: "Input strong enough", set: { cell: "swiglu", strength: strengths.indexOf(1), input: inputs.indexOf(2) },
-      look: "The same block with an input four times as large settles in a few steps." },
+      look: "The same block with an input four times as large settles." },
     { name: "A norm is no guarantee", set: { cell: "residual", strength: strengths.indexOf(1), input: inputs.indexOf(0.12) },
       look: "RMSNorm bounds the state, but a weak input leaves it wandering: the rate is just above 1." },
     { name: "Feedback above 1", set: { cell: "deq", strength: strengths.indexOf(1.5), input: inputs.indexOf(1) },
@@ -261,7 +261,7 @@
   };
 
   function showCell({ cell, strength, input }) {
-    const rate = cellTables[cell].rate[input][strength] / 1000, steps = cellTables[cell].steps[input][strength];
+    const rate = cellTables[cell].rate[input][strength] / 1e4, steps = cellTables[cell].steps[input][strength];
     phase.show({ cell, strength, input, title: CELLS[cell].label, xLabel: CELLS[cell].axis });
     part("answer").replaceChildren(
       Object.assign(document.createElement("strong"), { textContent: steps ? `Settles in about ${steps} steps.` : "Does not settle." }),

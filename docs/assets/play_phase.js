@@ -30,7 +30,7 @@ window.playPhase = function (element, onMove) {
 
   // --- the table ------------------------------------------------------------------------------------------------------
 
-  const rateAt = (row, column) => cells[now.cell].rate[row][column] / 1000;
+  const rateAt = (row, column) => cells[now.cell].rate[row][column] / 1e4;
 
   // The place of a value between the points of an axis: the point below it, and the share of the way to the next.
   function between(points, value, map) {

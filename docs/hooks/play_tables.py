@@ -139,13 +139,13 @@ def phases(make_cell: Callable[[float], Any], strength: float) -> tuple[Array, A
 
 
 def phase_table() -> str:
-    """The script with rates in thousandths and numbers of steps, 0 where a cell does not settle."""
+    """The script with rates in ten-thousandths and numbers of steps, 0 where a cell does not settle."""
     table: dict[str, Any] = {"strengths": STRENGTHS.tolist(), "inputs": INPUTS.tolist()}
     for name, make_cell in CELLS.items():
         columns = [phases(make_cell, float(strength)) for strength in track(STRENGTHS, f"Rates, {name}")]
         rate, steps = (np.array(part).T for part in zip(*columns, strict=True))
         table[name] = {
-            "rate": np.rint(1000.0 * rate).astype(int).tolist(),
+            "rate": np.rint(1e4 * rate).astype(int).tolist(),
             "steps": np.where(np.isfinite(steps), steps, 0.0).astype(int).tolist(),
         }
     return script("playPhases", "Rates and steps of cells: rows are inputs, columns strengths.", table)

@@ -103,7 +103,7 @@ def test_twins_of_the_table_have_the_numbers_of_the_deq(activation: str) -> None
 @pytest.mark.parametrize("name", play_tables.CELLS)
 def test_rates_and_steps_of_the_table_are_those_of_the_package(name: str) -> None:
     phases = table("play_phases")
-    rate, steps = np.array(phases[name]["rate"]) / 1000.0, np.array(phases[name]["steps"])
+    rate, steps = np.array(phases[name]["rate"]) / 1e4, np.array(phases[name]["steps"])
     assert (rate[steps > 0] <= 1.0).all()
     assert (rate[steps == 0] >= 1.0).all()
     assert 0 < np.count_nonzero(steps) < steps.size
@@ -114,11 +114,11 @@ def test_rates_and_steps_of_the_table_are_those_of_the_package(name: str) -> Non
         diagrams = [
             nsd.phase_diagram(lambda *_, m=model: m, [strength], [1.0], size).rate[0, 0] for size in x
         ]
-        np.testing.assert_allclose(rate[rows, column], diagrams, rtol=0.0, atol=6e-4)
+        np.testing.assert_allclose(rate[rows, column], diagrams, rtol=0.0, atol=6e-5)
         settled = np.array(diagrams) < 1.0
         np.testing.assert_array_equal(steps[rows, column] > 0, settled)
         forecast = nsd.forecast(model, x[settled, None])
-        np.testing.assert_allclose(rate[rows, column][settled], forecast.rate, rtol=0.0, atol=6e-4)
+        np.testing.assert_allclose(rate[rows, column][settled], forecast.rate, rtol=0.0, atol=6e-5)
         np.testing.assert_array_equal(steps[rows, column][settled], forecast.steps(1e-3))
 
 
@@ -487,7 +487,7 @@ def test_the_phase_diagram_answers_from_the_table(browser: Any) -> None:
         press(browser, "cell-try", number)
         now = browser.execute_script("return play.choice()")
         steps = phases[now["cell"]]["steps"][now["input"]][now["strength"]]
-        rate = phases[now["cell"]]["rate"][now["input"]][now["strength"]] / 1000.0
+        rate = phases[now["cell"]]["rate"][now["input"]][now["strength"]] / 1e4
         answer = text_of(browser, "#play-answer")
         assert answer.startswith(f"Settles in about {steps} steps." if steps else "Does not settle.")
         assert f"Rate {rate:.3f} per step." in answer
