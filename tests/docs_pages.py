@@ -66,7 +66,7 @@ class Session:
 
 def pages() -> list[Path]:
     """Every page with code that people copy."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fences(text: str) -> Iterator[Fence]:

@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from notsodeep.distillation.certainty import (
     agreement,
     agreement_interval,
-    lower_bound,
     relative_error,
     risk_of_claim,
     seconds_per_call,
@@ -282,7 +281,6 @@ def _measured(
                 network,
                 agreement(outputs, Y),
                 agreement_interval(outputs, Y),
-                lower_bound(outputs, Y),
                 risk_of_claim(outputs, Y, target),
                 relative_error(outputs, Y),
                 times[name],
