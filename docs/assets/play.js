@@ -34,36 +34,36 @@
   const labels = (table) => Object.fromEntries(Object.entries(table).map(([name, { label }]) => [name, label]));
   const CONTROLS = {
     activation: { label: "activation φ", options: labels(activations) },
-    sigma: { label: "feedback σₐ²", range: [5, 90, 5], say: (value) => (value / 100).toFixed(2) },
-    distance: { label: "class distance", range: [0, 6, 0.1], say: (value) => value.toFixed(1) },
-    spread: { label: "spread difference", range: [0, 4, 0.1], say: (value) => value.toFixed(1) },
-    n: { label: "samples n", range: [0, SIZES.length - 1, 1], say: (value) => String(SIZES[value]) },
+    sigma: { label: "feedback σₐ²", range: [5, 90, 5], format: (value) => (value / 100).toFixed(2) },
+    distance: { label: "class distance", range: [0, 6, 0.1], format: (value) => value.toFixed(1) },
+    spread: { label: "spread difference", range: [0, 4, 0.1], format: (value) => value.toFixed(1) },
+    n: { label: "samples n", range: [0, SIZES.length - 1, 1], format: (value) => String(SIZES[value]) },
   };
   const CELL_CONTROLS = {
     cell: { label: "cell", options: labels(CELLS) },
-    strength: { label: "strength s", range: [0, strengths.length - 1, 1], say: (value) => strengths[value].toFixed(1) },
-    input: { label: "input, root mean square", range: [0, inputs.length - 1, 1], say: (value) => String(inputs[value]) },
+    strength: { label: "strength s", range: [0, strengths.length - 1, 1], format: (value) => strengths[value].toFixed(1) },
+    input: { label: "input, root mean square", range: [0, inputs.length - 1, 1], format: (value) => String(inputs[value]) },
   };
 
   // What to try: the first of each list is what the page opens with.
   const at = (n) => SIZES.indexOf(n);
   const TRIES = [
     { name: "A layer falls short", set: { activation: "relu", sigma: 80, distance: 0, spread: 2.5, n: at(100), view: false },
-      look: "Strong feedback: one plain layer has other kernel entries (crosses) and loses about five points of accuracy. Both twins follow the DEQ." },
+      look: "Strong feedback: one plain layer (crosses) has other kernel entries and loses about five points of accuracy, while both twins follow the DEQ." },
     { name: "A layer is enough", set: { activation: "tanh", sigma: 10, distance: 3, spread: 0, n: at(100), view: false },
-      look: "Weak feedback: all four curves coincide. Neither the DEQ nor a twin is needed here." },
+      look: "Weak feedback: all four curves coincide, so that neither the DEQ nor a twin is needed." },
     { name: "A layer wins", set: { activation: "swish", sigma: 80, distance: 0, spread: 4, n: at(50), view: true },
-      look: "The DEQ sees differences of spread less well than one plain layer, by up to twelve points. Its twins inherit this." },
+      look: "One plain layer sees the difference of spreads better than the DEQ and its twins, by up to twelve points of accuracy." },
     { name: "Blind to spreads", set: { activation: "tanh", sigma: 50, distance: 0, spread: 4, n: at(1000), view: false },
-      look: "The classes differ in spread alone, and an odd activation cannot see it: 50 % for every n. Choose ReLU next." },
+      look: "The classes differ in spread alone, which an odd activation cannot see: 50 % for every n, until you choose ReLU." },
     { name: "Lost in the bulk", set: { activation: "relu", sigma: 50, distance: 1, spread: 0, n: at(300), view: false },
-      look: "No isolated eigenvalue tells the classes apart. Raise the class distance until one leaves the bulk." },
+      look: "No isolated eigenvalue tells the classes apart, until you raise the class distance." },
     { name: "Equal numbers, other entries", set: { activation: "relu", sigma: 90, distance: 0, spread: 2.5, n: at(100), view: true },
-      look: "The papers’ twin is a polynomial here. It has the DEQ’s four numbers, but not its kernel entries in 200 dimensions. The injected twin is much closer." },
+      look: "The papers’ twin, here a polynomial, has the DEQ’s four numbers but not its kernel entries; the injected twin is much closer." },
   ];
   const CELL_TRIES = [
     { name: "Input too weak", set: { cell: "swiglu", strength: strengths.indexOf(1), input: inputs.indexOf(0.5) },
-      look: "A SwiGLU block with a weak input does not settle. Move the point up." },
+      look: "A SwiGLU block with a weak input does not settle: move the point up." },
     { name: "Input strong enough", set: { cell: "swiglu", strength: strengths.indexOf(1), input: inputs.indexOf(2) },
       look: "The same block with an input four times as large settles." },
     { name: "A norm is no guarantee", set: { cell: "residual", strength: strengths.indexOf(1), input: inputs.indexOf(0.12) },
@@ -118,11 +118,11 @@
   }
 
   // The values beside the sliders, and which button stands for what is chosen.
-  function say(now) {
-    for (const [name, { say: words }] of Object.entries({ ...CONTROLS, ...CELL_CONTROLS })) {
-      if (!words) continue;
-      control(name).previousSibling.textContent = words(now[name]);
-      control(name).setAttribute("aria-valuetext", words(now[name]));
+  function showChoice(now) {
+    for (const [name, { format }] of Object.entries({ ...CONTROLS, ...CELL_CONTROLS })) {
+      if (!format) continue;
+      control(name).previousSibling.textContent = format(now[name]);
+      control(name).setAttribute("aria-valuetext", format(now[name]));
     }
     for (const [id, tries] of [["try", TRIES], ["cell-try", CELL_TRIES]]) {
       const chosen = tries.findIndex(({ set }) => Object.keys(set).every((name) => set[name] === now[name]));
@@ -150,41 +150,41 @@
 
   // Each network's kernel is multiplied by the factor that brings it closest to the DEQ's.
   function showKernel(all, classes) {
-    const rows = samples(classes, SAMPLES), found = Object.fromEntries(IDS.map((id) => [id, kernel(all[id], rows)]));
-    const unit = rows.reduce((sum, _, i) => sum + found.deq[i * (SAMPLES + 1)], 0) / SAMPLES;
+    const rows = samples(classes, SAMPLES), kernels = Object.fromEntries(IDS.map((id) => [id, kernel(all[id], rows)]));
+    const unit = rows.reduce((sum, _, i) => sum + kernels.deq[i * (SAMPLES + 1)], 0) / SAMPLES;
     const pairs = rows.flatMap((_, i) => rows.slice(0, i).map((_, j) => i * SAMPLES + j));
-    const order = pairs.sort((a, b) => found.deq[a] - found.deq[b]), x = order.map((k) => found.deq[k] / unit);
-    const apart = Object.fromEntries(OTHERS.map((id) => [id, distance(found.deq, found[id])]));
+    const order = pairs.sort((a, b) => kernels.deq[a] - kernels.deq[b]), x = order.map((k) => kernels.deq[k] / unit);
+    const distances = Object.fromEntries(OTHERS.map((id) => [id, distance(kernels.deq, kernels[id])]));
     const kinds = { plain: "cross", papers: "ring", injected: "dot" };
     const series = Object.entries(kinds).map(([id, kind]) => ({
-      id, kind, label: NAMES[id], y: order.map((k) => (apart[id].factor * found[id][k] - found.deq[k]) / unit),
+      id, kind, label: NAMES[id], y: order.map((k) => (distances[id].factor * kernels[id][k] - kernels.deq[k]) / unit),
     }));
     const every = series.flatMap((one) => one.y);
     charts.kernel.show({
       x, range: roundRange(Math.min(-LEAST, ...every), Math.max(LEAST, ...every), 5),
       series: [{ id: "deq", label: "DEQ", y: x.map(() => 0), guide: true }, ...series],
-      errors: Object.fromEntries(OTHERS.map((id) => [id, apart[id].error])),
-      summary: `Kernel error: ${OTHERS.map((id) => `${NAMES[id]} ${short(apart[id].error)}`).join(", ")}, each up to a factor, which changes no prediction at the best ridge.`,
+      errors: Object.fromEntries(OTHERS.map((id) => [id, distances[id].error])),
+      summary: `Kernel error: ${OTHERS.map((id) => `${NAMES[id]} ${short(distances[id].error)}`).join(", ")}, each up to a factor, which changes no prediction at the best ridge.`,
     });
   }
 
   function showSpectrum(all, classes, n) {
-    const found = Object.fromEntries(IDS.map((id) => [id, { diagonal: all[id].scalars().diagonal, ...spectrum(all[id].scalars(), classes, n) }]));
-    const x = [...new Set(IDS.flatMap((id) => found[id].points(60).map((value) => value / found[id].diagonal)))].sort((a, b) => a - b);
+    const spectra = Object.fromEntries(IDS.map((id) => [id, { diagonal: all[id].scalars().diagonal, ...spectrum(all[id].scalars(), classes, n) }]));
+    const x = [...new Set(IDS.flatMap((id) => spectra[id].points(60).map((value) => value / spectra[id].diagonal)))].sort((a, b) => a - b);
     const within = (one, value) => one.bulks.some(([low, high]) => value > low - 1e-9 && value < high + 1e-9);
     const series = IDS.map((id) => ({
       id, label: NAMES[id],
-      y: x.map((place) => place * found[id].diagonal).map((value) =>
-        (within(found[id], value) ? found[id].density(value) * found[id].diagonal : null)),
+      y: x.map((place) => place * spectra[id].diagonal).map((value) =>
+        (within(spectra[id], value) ? spectra[id].density(value) * spectra[id].diagonal : null)),
     }));
     const rug = IDS.flatMap((id) => {
-      const { isolated, atom, diagonal } = found[id];
+      const { isolated, atom, diagonal } = spectra[id];
       const marks = isolated.map((one) => ({
         id, x: one.value / diagonal, label: `${NAMES[id]}: isolated; its eigenvector tells the classes apart to ${percent(100 * one.contrast, 0)}`,
       }));
       return atom ? [{ id, x: atom.value / diagonal, many: atom.count, label: `${NAMES[id]}: ${atom.count} eigenvalues in one place` }, ...marks] : marks;
     });
-    const { isolated, atom } = found.deq, telling = isolated.some((one) => one.contrast > 0.1);
+    const { isolated, atom } = spectra.deq, telling = isolated.some((one) => one.contrast > 0.1);
     const seen = isolated.length === 0 ? "No eigenvalue of the DEQ is isolated"
       : `Isolated eigenvalues of the DEQ (marks below the curves): ${isolated.length}`;
     const many = atom ? ` Circles: ${atom.count} of ${n} eigenvalues in one place.` : "";
@@ -220,7 +220,7 @@
       `<thead><tr><th>network</th><th>γ²</th><th>α₁/γ²</th><th>α₂/γ²</th><th>α₃/γ²</th></tr></thead><tbody>${rows.join("")}</tbody>`;
   }
 
-  function showRecipe({ activation, sigma, distance: apart, spread }, n) {
+  function showRecipe({ activation, sigma, distance: gap, spread }, n) {
     part("recipe").textContent = [
       "import numpy as np",
       "import notsodeep as nsd",
@@ -228,7 +228,7 @@
       `deq = nsd.DEQ("${activation}", sigma_a2=${sigma / 100}).centred(1.0)`,
       "twin = nsd.design(deq, tau0=1.0)",
       `means = np.zeros((2, ${DIMENSION}))`,
-      `means[:, 0] = -${apart / 2}, ${apart / 2}`,
+      `means[:, 0] = -${gap / 2}, ${gap / 2}`,
       `spread = ${spread} / np.sqrt(${DIMENSION})`,
       "mixture = nsd.GaussianMixture(means, [1 - spread, 1 + spread])",
       `print(nsd.limiting_density(deq, mixture, n=${n}).describe())`,
@@ -278,23 +278,23 @@
 
   // --- one change after the other -----------------------------------------------------------------------------------
 
-  let wanted = null, timer = null;
+  let requested = null, timer = null;
 
-  // The address of the page holds what is chosen; browsers do not like it to change a hundred times a second.
+  // The address of the page holds what is chosen. Browsers limit how often it may change.
   function remember() {
     clearTimeout(timer);
     timer = setTimeout(() => history.replaceState(null, "", `#${new URLSearchParams(choice())}`), 100);
   }
 
   function updateCell() {
-    say(choice());
+    showChoice(choice());
     showCell(choice());
     remember();
   }
 
   function update() {
     const now = choice(), n = SIZES[now.n];
-    say(now);
+    showChoice(now);
     const all = models(now.activation, now.sigma / 100, window.playTwins[now.activation][now.sigma]);
     const classes = mixture(DIMENSION, now.distance, now.spread);
     showSpectrum(all, classes, n);
@@ -302,13 +302,13 @@
     remember();
     // A change of n alone moves a line in the curve; anything else asks for new kernels, and curves one by one.
     const key = [now.activation, now.sigma, now.distance, now.spread].join();
-    if (key === wanted) return showCurve(now);
-    wanted = key;
+    if (key === requested) return showCurve(now);
+    requested = key;
     showKernel(all, classes);
     showNumbers(all);
     const fresh = {}, queue = [...IDS];
     function next() {
-      if (key !== wanted) return;
+      if (key !== requested) return;
       const id = queue.shift();
       if (id === undefined) {
         root.dataset.ready = key;

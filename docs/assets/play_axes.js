@@ -12,23 +12,23 @@ window.playAxes = (function () {
 
   const minus = (text) => text.replace("-", "−");
 
-  // Numbers k times 1, 2 or 5 times a power of ten between two ends, about as many as wanted: [{value, label}].
-  function ticks(low, high, wanted) {
-    const raw = (high - low) / wanted, power = Math.floor(Math.log10(raw) + 1e-12);
+  // Numbers k times 1, 2 or 5 times a power of ten between two ends, about `count` of them: [{value, label}].
+  function ticks(low, high, count) {
+    const raw = (high - low) / count, power = Math.floor(Math.log10(raw) + 1e-12);
     const factor = [1, 2, 5, 10][[Math.SQRT2, Math.sqrt(10), Math.sqrt(50), Infinity].findIndex((end) => raw / 10 ** power < end)];
     const step = factor * 10 ** power, decimals = Math.max(0, -(factor === 10 ? power + 1 : power));
-    const found = [];
+    const list = [];
     for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
-      found.push({ value: Number((k * step).toPrecision(12)), label: minus((k * step || 0).toFixed(decimals)) });
+      list.push({ value: Number((k * step).toPrecision(12)), label: minus((k * step || 0).toFixed(decimals)) });
     }
-    return { found, step };
+    return { list, step };
   }
 
   // A range that holds two ends and begins and ends with a tick; widening it may make the steps longer once.
-  function roundRange(low, high, wanted) {
+  function roundRange(low, high, count) {
     let range = [low, high];
     for (let round = 0; round < 3; round++) {
-      const { step } = ticks(...range, wanted);
+      const { step } = ticks(...range, count);
       range = [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
     }
     return range;
@@ -36,14 +36,14 @@ window.playAxes = (function () {
 
   // 1, 2 and 5 times the powers of ten between two ends.
   function logTicks(low, high) {
-    const found = [];
+    const list = [];
     for (let power = Math.floor(Math.log10(low)); 10 ** power <= high; power++) {
       for (const factor of [1, 2, 5]) {
         const value = Number(`${factor}e${power}`);
-        if (value >= low * 0.999 && value <= high * 1.001) found.push({ value, label: String(value) });
+        if (value >= low * 0.999 && value <= high * 1.001) list.push({ value, label: String(value) });
       }
     }
-    return found;
+    return list;
   }
 
   // Lines, ticks and names of both axes. `frame` is {left, right, top, bottom} in pixels, `places` maps values to them.

@@ -34,8 +34,8 @@ window.playChart = function (element, options) {
     return {
       x: (value) => frame.left + (wide * (map(value) - start)) / span,
       y: (value) => frame.top + tall * (1 - (value - low) / (high - low || 1)),
-      xTicks: options.logarithmic ? logTicks(left, right) : ticks(left - pad, right + pad, Math.max(3, Math.floor(wide / 55))).found,
-      yTicks: ticks(low, high, 5).found,
+      xTicks: options.logarithmic ? logTicks(left, right) : ticks(left - pad, right + pad, Math.max(3, Math.floor(wide / 55))).list,
+      yTicks: ticks(low, high, 5).list,
     };
   }
 

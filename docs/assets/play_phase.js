@@ -96,7 +96,7 @@ window.playPhase = function (element, onMove) {
     svg.replaceChildren();
     fill();
     drawAxes(svg, frame, places, {
-      xTicks: ticks(first, last, Math.max(3, Math.floor(wide / 55))).found, yTicks: logTicks(inputs[0], inputs[inputs.length - 1]),
+      xTicks: ticks(first, last, Math.max(3, Math.floor(wide / 55))).list, yTicks: logTicks(inputs[0], inputs[inputs.length - 1]),
       xLabel: now.xLabel, yLabel: "input, root mean square",
     });
     draw(svg, "path", { class: "play-boundary", d: boundary() });
@@ -117,7 +117,7 @@ window.playPhase = function (element, onMove) {
       draw(bar, "rect", { x, y: 2, width: Math.min(2.5, right - x), height: 10, fill: `rgb(${shade})` });
     }
     draw(bar, "line", { class: "play-boundary", x1: place(1), x2: place(1), y1: 0, y2: 14 });
-    for (const { value, label } of ticks(0, most, 3).found) {
+    for (const { value, label } of ticks(0, most, 3).list) {
       draw(bar, "text", { class: "tick", x: place(value), y: 26, "text-anchor": "middle" }, label);
     }
     draw(bar, "text", { class: "label", x: (left + right) / 2, y: 42, "text-anchor": "middle" }, "rate: factor of a small error in each step");
@@ -134,7 +134,7 @@ window.playPhase = function (element, onMove) {
     points.reduce((best, point, k) => (Math.abs(map(point) - map(value)) < Math.abs(map(points[best]) - map(value)) ? k : best), 0);
 
   function move(event) {
-    if (now === null || !(event.buttons & 1 || event.type === "pointerdown")) return;
+    if (now === null || !(event.buttons & 1 || event.type === "click")) return;
     const box = svg.getBoundingClientRect();
     onMove({
       strength: nearest(strengths, places.strength(event.clientX - box.left), (v) => v),
@@ -142,7 +142,7 @@ window.playPhase = function (element, onMove) {
     });
   }
 
-  plot.addEventListener("pointerdown", move);
+  plot.addEventListener("click", move);
   plot.addEventListener("pointermove", move);
   new ResizeObserver(render).observe(plot);
 

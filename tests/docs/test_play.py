@@ -498,8 +498,8 @@ def test_the_phase_diagram_answers_from_the_table(browser: Any) -> None:
 
     place = (
         "const plot = document.querySelector('#play-phase .play-plot'), box = plot.getBoundingClientRect();"
-        "plot.dispatchEvent(new PointerEvent('pointerdown', {clientX: box.left + arguments[0] * box.width,"
-        "clientY: box.top + arguments[1] * box.height, buttons: 1})); return play.choice()"
+        "plot.dispatchEvent(new MouseEvent('click', {clientX: box.left + arguments[0] * box.width,"
+        "clientY: box.top + arguments[1] * box.height})); return play.choice()"
     )
     high, low = browser.execute_script(place, 0.1, 0.0), browser.execute_script(place, 1.0, 1.0)
     assert high["strength"] < low["strength"] == len(phases["strengths"]) - 1
