@@ -34,7 +34,7 @@ def relative_error(outputs: Tensor, target: Tensor) -> float:
 def agreement_interval(outputs: Tensor, target: Tensor, risk: float = RISK) -> tuple[float, float]:
     """A lower and an upper bound of the true agreement, each wrong with probability `risk`.
 
-    Of a share of rows they are exact (Clopper and Pearson). 1 - R² of a single output is a ratio of two means over rows,
+    For a share of rows they are exact (Clopper, Pearson). 1 - R² of a single output is a ratio of two means over rows,
     whose logarithm is nearly normal, with the variance of the delta method.
     """
     if target.shape[1] > 1:

@@ -89,7 +89,7 @@ class Candidate(Shown):
     """A network that was tried in place of the teacher.
 
     Attributes:
-        name: what it is, in words.
+        name: description in words.
         kind: "cut" (the teacher's cell stopped early), "refitted" (cut, with a refitted readout), "relaxed" (one
             relaxation factor for each step and a refitted readout), "closed form" (own steps of a DEQ fitted in closed
             form), "trained" (the same, then all weights) or "mlp".
