@@ -5,7 +5,7 @@
   const { samples, kernel, distance } = window.playKernel;
   const { spectrum } = window.playSpectrum;
   const { learningCurve } = window.playLearning;
-  const { roundRange, minus } = window.playAxes;
+  const { minus } = window.playAxes;
   const { strengths, inputs, ...cellTables } = window.playPhases;
   const DIMENSION = 200, SAMPLES = 32;
   // Differences of kernel entries below this share of the diagonal are drawn as small.
@@ -42,7 +42,7 @@
   const CELL_CONTROLS = {
     cell: { label: "cell", options: labels(CELLS) },
     strength: { label: "strength s", range: [0, strengths.length - 1, 1], format: (value) => strengths[value].toFixed(1) },
-    input: { label: "input, root mean square", range: [0, inputs.length - 1, 1], format: (value) => String(inputs[value]) },
+    input: { label: "input (rms)", range: [0, inputs.length - 1, 1], format: (value) => String(inputs[value]) },
   };
 
   // What to try: the first of each list is what the page opens with.
@@ -161,7 +161,7 @@
     }));
     const every = series.flatMap((one) => one.y);
     charts.kernel.show({
-      x, range: roundRange(Math.min(-LEAST, ...every), Math.max(LEAST, ...every), 5),
+      x, range: [Math.min(-LEAST, ...every), Math.max(LEAST, ...every)],
       series: [{ id: "deq", label: "DEQ", y: x.map(() => 0), guide: true }, ...series],
       errors: Object.fromEntries(OTHERS.map((id) => [id, distances[id].error])),
       summary: `Kernel error: ${OTHERS.map((id) => `${NAMES[id]} ${short(distances[id].error)}`).join(", ")}, each up to a factor, which changes no prediction at the best ridge.`,
@@ -189,7 +189,7 @@
       : `Isolated eigenvalues of the DEQ (marks below the curves): ${isolated.length}`;
     const many = atom ? ` Circles: ${atom.count} of ${n} eigenvalues in one place.` : "";
     charts.spectrum.show({
-      x, series, rug, range: roundRange(0, Math.max(...series.flatMap((one) => one.y)), 5),
+      x, series, rug, range: [0, Math.max(...series.flatMap((one) => one.y))],
       summary: `${seen}. ${telling ? "An eigenvector tells the classes apart." : "No single eigenvector tells the classes apart."}${many}`,
     });
   }
@@ -202,10 +202,10 @@
     const value = (id, k) => 100 * (curves[id][k].accuracy - (view ? curves.deq[k].accuracy : 0));
     const series = ready.map((id) => ({ id, label: NAMES[id], y: SIZES.map((_, k) => value(id, k)) }));
     const every = series.flatMap((one) => one.y);
-    const least = view ? 0.1 : 1, low = Math.min(...every), high = Math.max(...every);
+    const low = Math.min(...every), high = Math.max(...every), least = view ? 0.1 : 1, pad = high - low < least ? least : 0;
     const gaps = ready.slice(1).map((id) => `${NAMES[id]} ${points(100 * (curves[id][place].accuracy - curves.deq[place].accuracy))}`);
     charts.curve.show({
-      x: SIZES, series, range: roundRange(low - (high - low < least ? least : 0), high + (high - low < least ? least : 0), 5), line: n,
+      x: SIZES, series, range: [low - pad, high + pad], line: n,
       yLabel: view ? "difference, percentage points" : "test accuracy, %",
       summary: `n = ${n}: DEQ ${percent(100 * curves.deq[place].accuracy)}${gaps.length ? `; percentage points from it: ${gaps.join(", ")}.` : "."}`,
     });

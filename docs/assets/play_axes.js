@@ -12,26 +12,19 @@ window.playAxes = (function () {
 
   const minus = (text) => text.replace("-", "−");
 
-  // Numbers k times 1, 2 or 5 times a power of ten between two ends, about `count` of them: [{value, label}].
-  function ticks(low, high, count) {
-    const raw = (high - low) / count, power = Math.floor(Math.log10(raw) + 1e-12);
-    const factor = [1, 2, 5, 10][[Math.SQRT2, Math.sqrt(10), Math.sqrt(50), Infinity].findIndex((end) => raw / 10 ** power < end)];
+  // Multiples of a step between two ends, where the step is 1, 2 or 5 times a power of ten and there are about `count` of
+  // them. With `round` the ends are moved outwards to multiples. Returns {low, high, list: [{value, label}]}.
+  function ticks(low, high, count, round = false) {
+    const raw = (high - low) / count, power = Math.floor(Math.log10(raw) + 1e-12), lead = raw / 10 ** power;
+    const factor = lead < Math.SQRT2 ? 1 : lead < Math.sqrt(10) ? 2 : lead < Math.sqrt(50) ? 5 : 10;
     const step = factor * 10 ** power, decimals = Math.max(0, -(factor === 10 ? power + 1 : power));
-    const list = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) {
+    const inwards = [Math.ceil(low / step - 1e-9), Math.floor(high / step + 1e-9)];
+    const outwards = [Math.floor(low / step + 1e-9), Math.ceil(high / step - 1e-9)];
+    const [first, last] = round ? outwards : inwards, list = [];
+    for (let k = first; k <= last; k++) {
       list.push({ value: Number((k * step).toPrecision(12)), label: minus((k * step || 0).toFixed(decimals)) });
     }
-    return { list, step };
-  }
-
-  // A range that holds two ends and begins and ends with a tick; widening it may make the steps longer once.
-  function roundRange(low, high, count) {
-    let range = [low, high];
-    for (let round = 0; round < 3; round++) {
-      const { step } = ticks(...range, count);
-      range = [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
-    }
-    return range;
+    return { low: round ? first * step : low, high: round ? last * step : high, list };
   }
 
   // 1, 2 and 5 times the powers of ten between two ends.
@@ -62,5 +55,5 @@ window.playAxes = (function () {
     draw(svg, "text", { class: "label", x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, yLabel);
   }
 
-  return { draw, ticks, logTicks, roundRange, drawAxes, minus };
+  return { draw, ticks, logTicks, drawAxes, minus };
 })();

@@ -5,7 +5,8 @@
 //
 // All series share the points x. Each has the colour and the dashes of its id, which docs/assets/play.css has; `kind` is
 // "line" (if not given) or a mark: "ring", "dot" or "cross". A rug is {x, id, label, many}: short marks on the axis, one
-// row of them for each series, a circle where `many` values are in one place. `line` is a vertical line at an x.
+// row of them for each series, a circle where `many` values are in one place. `line` is a vertical line at an x, `range`
+// what the vertical axis must hold.
 window.playChart = function (element, options) {
   "use strict";
   const { draw, ticks, logTicks, drawAxes } = window.playAxes;
@@ -29,13 +30,13 @@ window.playChart = function (element, options) {
     const [left, right] = [Math.min(...all), Math.max(...all)];
     const pad = options.logarithmic ? 0 : 0.02 * (right - left);
     const start = map(left) - pad, span = map(right) + pad - start || 1;
-    const [low, high] = shown.range;
+    const { low, high, list: yTicks } = ticks(...shown.range, 5, true);
     const wide = frame.right - frame.left, tall = frame.floor - frame.top;
     return {
       x: (value) => frame.left + (wide * (map(value) - start)) / span,
       y: (value) => frame.top + tall * (1 - (value - low) / (high - low || 1)),
       xTicks: options.logarithmic ? logTicks(left, right) : ticks(left - pad, right + pad, Math.max(3, Math.floor(wide / 55))).list,
-      yTicks: ticks(low, high, 5).list,
+      yTicks,
     };
   }
 

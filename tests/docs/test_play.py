@@ -32,6 +32,7 @@ finally:
     sys.path.remove(str(HOOKS))
 
 DIMENSION = 200
+slow = pytest.mark.slow
 
 # How closely the page follows the package: functions, kernel entries, densities, accuracies.
 VALUES, ENTRIES, DENSITIES, ACCURACIES = 1e-12, 1e-7, 1e-8, 1e-4
@@ -100,6 +101,7 @@ def test_twins_of_the_table_have_the_numbers_of_the_deq(activation: str) -> None
         assert away["injected"] < min(0.02, away["plain"])
 
 
+@slow
 @pytest.mark.parametrize("name", play_tables.CELLS)
 def test_rates_and_steps_of_the_table_are_those_of_the_package(name: str) -> None:
     phases = table("play_phases")
@@ -167,7 +169,6 @@ def mixture_of(distance: float, spread: float) -> nsd.GaussianMixture:
     return nsd.GaussianMixture(means, [1.0 - difference, 1.0 + difference])
 
 
-slow = pytest.mark.slow
 # Activation, position of the slider, distance and difference of spreads of the classes, samples.
 SETTINGS = [
     ("relu", 85, 0.0, 2.5, 126),
