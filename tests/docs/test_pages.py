@@ -145,6 +145,18 @@ def test_tables_are_short() -> None:
     assert table_rows("| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n\ntext\n") == [2]
 
 
+def test_output_is_shown_in_full() -> None:
+    """`…` stands for what differs from machine to machine: pages print what does not differ."""
+    shortened = [
+        f"{name}, line {fence.first + 1}"
+        for name, path in PAGES.items()
+        if name.removeprefix("docs/").startswith(("README.md", "index.md", *READ))
+        for fence in fences(read(path))
+        if fence.language in ("text", "console") and "…" in fence.text
+    ]
+    assert shortened == []
+
+
 def documents() -> list[Path]:
     """The pages of docs/."""
     return [path for path in PAGES.values() if path.is_relative_to(ROOT / "docs")]
