@@ -1,0 +1,105 @@
+"""The answer of the page in one sentence: does it settle, how many steps are enough, is a plain network as good?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from notsodeep.forecasts import Forecast
+from notsodeep_lab.explorer.computations import LAYERS, STEPS, Behind, Depths, Twin
+
+RESIDUAL, SMALL_RESIDUAL = 1e-3, 1e-6
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer.
+
+    Attributes:
+        tone: "yes" if a few steps or plain layers are certain to be enough, "no" if the network does not settle or is
+            certain to need more, else "unsure".
+        sentence: the sentence, in Markdown.
+    """
+
+    tone: str
+    sentence: str
+
+
+def median_steps(forecast: Forecast, tolerance: float) -> str:
+    """Number of steps of the median sample to a residual, as text."""
+    steps = float(np.median(forecast.steps(tolerance)))
+    return f"{steps:.0f}" if np.isfinite(steps) else "never"
+
+
+def unsettled(forecast: Forecast) -> Answer | None:
+    """The answer for a network that does not settle on all samples; None for one that does."""
+    late, rate = int(np.sum(~np.asarray(forecast.settles))), float(np.max(forecast.rate))
+    if not late:
+        return None
+    where = "" if late == len(forecast.rate) else f" on {late} of {len(forecast.rate)} samples"
+    advice = "lower the feedback or raise the input"
+    return Answer("no", f"**It does not settle**{where} (rate {rate:.2f}; below 1 is needed): {advice}.")
+
+
+def answer_of(forecast: Forecast, depths: Depths) -> Answer:
+    """The answer for a network that settles."""
+    rate, count = float(np.max(forecast.rate)), median_steps(forecast, RESIDUAL)
+    settles = f"**It settles** (rate {rate:.2f}, {count} steps to a residual of {RESIDUAL:g})"
+    curve = depths.curve
+    if curve.scores is not None and curve.interval[curve.best_place, 0] <= curve.chance:
+        best = f"{curve.percent(curve.best_place)} at best, {100.0 * curve.chance:.1f} % by chance"
+        return Answer("unsure", f"{settles}, but **these labels cannot be predicted** ({best}): add samples.")
+    steps, plain = _steps(depths), _plain(depths)
+    enough = np.isfinite(curve.steps_needed) or any(one.is_enough for one in depths.plain.values())
+    worse = all(one.is_worse for one in (*depths.steps[:-1], *depths.plain.values()))
+    return Answer("yes" if enough else "no" if worse else "unsure", f"{settles}, {steps}, and {plain}.")
+
+
+def _steps(depths: Depths) -> str:
+    needed, end = depths.curve.steps_needed, depths.steps[-1]
+    if np.isfinite(needed):
+        place = depths.curve.steps.tolist().index(needed)
+        words = "1 step is enough" if needed == 1 else f"{needed} steps are enough"
+        return f"**{words}** ({_value(depths, depths.steps[place])}, equilibrium {_value(depths, end)})"
+    last = depths.steps[-2]
+    words = f"**more than {STEPS[-1]} steps are needed**"
+    if not last.is_worse:
+        words = f"whether {STEPS[-1]} steps are enough **is not certain** from {depths.curve.source}"
+    return f"{words} ({_value(depths, last)}, equilibrium {_value(depths, end)})"
+
+
+def _plain(depths: Depths) -> str:
+    enough = [layers for layers, one in depths.plain.items() if one.is_enough]
+    best = enough[0] if enough else max(depths.plain, key=lambda layers: depths.plain[layers].score)
+    name, value = f"{best} layer{'s' * (best > 1)}", _value(depths, depths.plain[best])
+    if enough:
+        does = "does better" if depths.plain[best].high < 0.0 else "does as well"
+        return f"**a plain network of {name} {does}** ({value})"
+    if all(one.is_worse for one in depths.plain.values()):
+        return (
+            f"**no plain network of up to {LAYERS[-1]} layers does as well** (the best has {name}: {value})"
+        )
+    return f"whether a plain network does as well **is not certain** (the best has {name}: {value})"
+
+
+def _value(depths: Depths, one: Behind) -> str:
+    if depths.curve.scores is None:
+        return f"kernel error {100.0 * (1.0 - one.score):.2g} %"
+    return f"{100.0 * one.score:.1f} %"
+
+
+def twin_answer(twin: Twin) -> str:
+    """Compare the twin with 1 plain layer in one sentence."""
+    layers = len(twin.design.network.layers)
+    error, plain = (100.0 * one.up_to_factor for one in twin.errors.values())
+    ratio = float(f"{plain / max(error, 1e-12):.2g}")
+    compared = (
+        f"{ratio:,g} times closer than 1 plain layer ({plain:.2g} %)"
+        if ratio >= 1.5
+        else f"no closer than 1 plain layer ({plain:.2g} %)"
+    )
+    return (
+        f"A twin of {layers} layer{'s' * (layers > 1)} has the kernel of the DEQ to {error:.2g} %, up to a factor: "
+        f"{compared}."
+    )
