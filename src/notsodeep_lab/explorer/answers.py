@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from notsodeep.forecasts import Forecast
+from notsodeep.verdicts.depth_curve import POINT
 from notsodeep_lab.explorer.computations import LAYERS, STEPS, Behind, Depths, Twin
 
 RESIDUAL, SMALL_RESIDUAL = 1e-3, 1e-6
@@ -17,8 +18,8 @@ class Answer:
     """An answer.
 
     Attributes:
-        tone: "yes" if a few steps or plain layers are certain to be enough, "no" if the network does not settle or is
-            certain to need more, else "unsure".
+        tone: "shallow" if a few steps or plain layers are certain to be enough, "deep" if they are certain not to be,
+            "unsettled" if the network does not settle, else "unsure".
         sentence: the sentence, in Markdown.
     """
 
@@ -32,20 +33,27 @@ def median_steps(forecast: Forecast, tolerance: float) -> str:
     return f"{steps:.0f}" if np.isfinite(steps) else "never"
 
 
+def slowest_rate(forecast: Forecast) -> str:
+    """The largest rate as text; a rate close to 1 has the digits that show on which side it is."""
+    rate = float(np.max(forecast.rate))
+    digits = 2 if abs(rate - 1.0) >= 0.005 else 2 + int(-np.log10(max(abs(rate - 1.0), 1e-6) / 0.05))
+    return f"{rate:.{digits}f}"
+
+
 def unsettled(forecast: Forecast) -> Answer | None:
     """The answer for a network that does not settle on all samples; None for one that does."""
-    late, rate = int(np.sum(~np.asarray(forecast.settles))), float(np.max(forecast.rate))
+    late, rate = int(np.sum(~np.asarray(forecast.settles))), slowest_rate(forecast)
     if not late:
         return None
     where = "" if late == len(forecast.rate) else f" on {late} of {len(forecast.rate)} samples"
     advice = "lower the feedback or raise the input"
-    return Answer("no", f"**It does not settle**{where} (rate {rate:.2f}; below 1 is needed): {advice}.")
+    return Answer("unsettled", f"**It does not settle**{where} (rate {rate}; below 1 is needed): {advice}.")
 
 
 def answer_of(forecast: Forecast, depths: Depths) -> Answer:
     """The answer for a network that settles."""
-    rate, count = float(np.max(forecast.rate)), median_steps(forecast, RESIDUAL)
-    settles = f"**It settles** (rate {rate:.2f}, {count} steps to a residual of {RESIDUAL:g})"
+    rate, count = slowest_rate(forecast), median_steps(forecast, RESIDUAL)
+    settles = f"**It settles** (rate {rate}, {count} steps to a residual of {RESIDUAL:g})"
     curve = depths.curve
     if curve.scores is not None and curve.interval[curve.best_place, 0] <= curve.chance:
         best = f"{curve.percent(curve.best_place)} at best, {100.0 * curve.chance:.1f} % by chance"
@@ -53,20 +61,24 @@ def answer_of(forecast: Forecast, depths: Depths) -> Answer:
     steps, plain = _steps(depths), _plain(depths)
     enough = np.isfinite(curve.steps_needed) or any(one.is_enough for one in depths.plain.values())
     worse = all(one.is_worse for one in (*depths.steps[:-1], *depths.plain.values()))
-    return Answer("yes" if enough else "no" if worse else "unsure", f"{settles}, {steps}, and {plain}.")
+    if curve.scores is None:
+        advice = "add labels for a firmer answer"
+        return Answer("shallow" if enough else "unsure", f"{settles}; {steps}; {plain}; {advice}.")
+    return Answer("shallow" if enough else "deep" if worse else "unsure", f"{settles}; {steps}; {plain}.")
 
 
 def _steps(depths: Depths) -> str:
-    needed, end = depths.curve.steps_needed, depths.steps[-1]
+    needed = depths.curve.steps_needed
+    end = "" if depths.curve.scores is None else f", equilibrium {_value(depths, depths.steps[-1])}"
     if np.isfinite(needed):
         place = depths.curve.steps.tolist().index(needed)
         words = "1 step is enough" if needed == 1 else f"{needed} steps are enough"
-        return f"**{words}** ({_value(depths, depths.steps[place])}, equilibrium {_value(depths, end)})"
+        return f"**{words}** ({_value(depths, depths.steps[place])}{end})"
     last = depths.steps[-2]
     words = f"**more than {STEPS[-1]} steps are needed**"
     if not last.is_worse:
-        words = f"whether {STEPS[-1]} steps are enough **is not certain** from {depths.curve.source}"
-    return f"{words} ({_value(depths, last)}, equilibrium {_value(depths, end)})"
+        words = f"**whether {STEPS[-1]} steps are enough is not certain** from {depths.curve.source}"
+    return f"{words} ({_value(depths, last)}{end})"
 
 
 def _plain(depths: Depths) -> str:
@@ -74,13 +86,13 @@ def _plain(depths: Depths) -> str:
     best = enough[0] if enough else max(depths.plain, key=lambda layers: depths.plain[layers].score)
     name, value = f"{best} layer{'s' * (best > 1)}", _value(depths, depths.plain[best])
     if enough:
-        does = "does better" if depths.plain[best].high < 0.0 else "does as well"
+        does = "does better" if depths.plain[best].high < -POINT else "does as well"
         return f"**a plain network of {name} {does}** ({value})"
     if all(one.is_worse for one in depths.plain.values()):
         return (
             f"**no plain network of up to {LAYERS[-1]} layers does as well** (the best has {name}: {value})"
         )
-    return f"whether a plain network does as well **is not certain** (the best has {name}: {value})"
+    return f"**whether a plain network does as well is not certain** (the best has {name}: {value})"
 
 
 def _value(depths: Depths, one: Behind) -> str:

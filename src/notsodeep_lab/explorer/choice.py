@@ -41,8 +41,8 @@ class PageData:
     source: str = "mixture"
     n: int = 300
     p: int = 50
-    mean: float = 1.5
-    gap: float = 8.0
+    mean: float = 2.0
+    gap: float = 10.0
     seed: int = 0
     scale: str = "auto"
     upload: Upload | None = None

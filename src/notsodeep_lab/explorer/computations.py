@@ -114,8 +114,10 @@ def _depths(network: Network, data: PageData, kernel: str) -> Depths:
 
 
 def is_alike(curve: DepthCurve, place: int) -> bool:
-    """Whether the kernel of a number of steps is that of the best one, to 0.1 %, and so is the accuracy."""
+    """Whether a number of steps is the best one, or has its kernel to 0.1 % and its accuracy to a point."""
     best = curve.best_place
+    if place == best:
+        return True
     errors = curve.kernel_error[min(place, best) : max(place, best) + 1]
     return bool(errors.max() <= ALIKE and abs(curve.accuracy[best] - curve.accuracy[place]) <= POINT)
 

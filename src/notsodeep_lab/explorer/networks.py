@@ -14,7 +14,7 @@ from notsodeep.validation import one_of
 
 # Those whose forecast takes less than a second.
 ACTIVATIONS = (
-    "gelu", "relu", "tanh", "swish", "leaky_relu", "elu", "softplus", "erf", "sigmoid", "sin", "abs", "identity",
+    "relu", "gelu", "tanh", "swish", "leaky_relu", "softplus", "erf", "sigmoid", "sin", "abs", "identity",
 )  # fmt: skip
 LARGEST_FEEDBACK, LARGEST_INPUT = 3.0, 10.0
 
@@ -67,7 +67,7 @@ class Network:
     """
 
     kind: str = "residual"
-    activation: str = "gelu"
+    activation: str = "relu"
     feedback: float = 0.8
     injection: float = 2.0
 

@@ -27,6 +27,7 @@ _STYLE = """
 .stMainBlockContainer { padding-top: 4rem; padding-bottom: 3rem; }
 .stMainBlockContainer h1 { font-size: 2.1rem; padding-top: 0; }
 .stMainBlockContainer h3 { font-size: 1.35rem; }
+[data-testid=stMetricValue] { font-size: 1.6rem; }
 :is(button, input, a, summary, [tabindex], [role=radio], [role=tab]):focus-visible,
 label:has(input:focus-visible) { outline: 3px solid #56b4e9 !important; outline-offset: 2px; }
 """
@@ -38,6 +39,8 @@ _PROMPT = (
     "Choose a CSV or NPY file above: one sample per row, 20 to 20 000 rows. A column of words is used as labels; "
     "otherwise name the label column. The file stays on this machine."
 )
+_PERCENT = "\N{NO-BREAK SPACE}%"
+_ICONS = {"shallow": "check_circle", "deep": "layers", "unsure": "help", "unsettled": "cancel"}
 VIEWS = {"answer": "Answer", "twin": "Twin and kernel", "code": "Python code"}
 
 
@@ -70,7 +73,7 @@ def _warmed_up() -> bool:
 def _show_answer(choice: Choice) -> None:
     """The answer in one sentence, the numbers of the forecast, and two figures."""
     _show_samples(choice)
-    place, numbers = st.container(), st.container()
+    place, numbers = st.container(), st.container(horizontal=True, gap="large")
     left, right = st.columns(2, gap="large")
     forecast = computations.forecast_of(choice)
     answer = answers.unsettled(forecast)
@@ -78,18 +81,17 @@ def _show_answer(choice: Choice) -> None:
     if depths is not None:
         answer = answers.answer_of(forecast, depths)
     if answer is not None:
-        box = {"yes": place.success, "no": place.warning, "unsure": place.info}[answer.tone]
-        icon = {"yes": "check_circle", "no": "cancel", "unsure": "help"}[answer.tone]
-        box(answer.sentence, icon=f":material/{icon}:")
+        box = {"shallow": place.success, "unsettled": place.warning}.get(answer.tone, place.info)
+        box(answer.sentence.replace(" %", _PERCENT), icon=f":material/{_ICONS[answer.tone]}:")
     settled = f"{int(np.sum(forecast.settles))} of {len(forecast.rate)}"
     values = {
         "Samples that settle": settled,
-        "Rate of the slowest": f"{float(np.max(forecast.rate)):.2f}",
+        "Slowest rate": answers.slowest_rate(forecast),
         "Steps to 0.001, median": answers.median_steps(forecast, answers.RESIDUAL),
-        "Steps to 0.000001, median": answers.median_steps(forecast, answers.SMALL_RESIDUAL),
+        "Steps to 10⁻⁶, median": answers.median_steps(forecast, answers.SMALL_RESIDUAL),
     }
-    for column, (label, value) in zip(numbers.columns(len(values)), values.items(), strict=True):
-        column.metric(label, value)
+    for label, value in values.items():
+        numbers.metric(label, value, width="content")
     _show_picture(left, "forecast", choice)
     if depths is not None:
         _show_picture(right, "depths", choice)
@@ -149,8 +151,8 @@ def _show_picture(place: DeltaGenerator, kind: str, choice: Choice) -> None:
 
 
 def plain(text: str) -> str:
-    """Escape Markdown in a text: formulas have stars, names have underscores."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+\-.!|$~:&^=])", r"\\\1", text)
+    """Escape Markdown in a text (formulas have stars, names have underscores), and keep per cent signs on the line."""
+    return re.sub(r"([\\`*_{}\[\]<>()#+\-.!|$~:&^=])", r"\\\1", text).replace(" %", _PERCENT)
 
 
 @contextmanager

@@ -77,9 +77,10 @@ def _forecast(forecast: Forecast) -> Picture:
         last = np.median(forecast.steps(SMALL_RESIDUAL))
         axes.set_title("")
         axes.set_xlim(0.0, min(float(last), 40.0) + 2.0)
-        axes.set_ylim(bottom=0.3 * SMALL_RESIDUAL)
+        axes.set_ylim(0.3 * SMALL_RESIDUAL, 2.0)
         for level in (RESIDUAL, SMALL_RESIDUAL):
             axes.axhline(level, color="0.6", linestyle=":", linewidth=0.8, zorder=0)
+        _legend_above(axes)
 
     return Picture(
         "Does it settle?",
@@ -104,9 +105,8 @@ def _depths(depths: Depths) -> Picture:
 
 def _draw_depths(axes: Any, depths: Depths) -> None:
     places = np.arange(len(depths.steps))
-    lines = {"network, by steps": depths.steps, "plain network, by layers": tuple(depths.plain.values())}
-    for number, (label, line) in enumerate(lines.items()):
-        shift = 0.08 * (2 * number - 1)
+    lines = {"network, steps": depths.steps, "plain network, layers": tuple(depths.plain.values())}
+    for number, shift, (label, line) in zip((0, 2), (-0.08, 0.08), lines.items(), strict=True):
         _draw_line(axes, places[: len(line)] + shift, line, label, number, depths)
     axes.set_xticks(places, [*map(str, STEPS), "∞"])
     axes.set_xlabel("steps or layers (∞: the equilibrium)")
@@ -117,7 +117,12 @@ def _draw_depths(axes: Any, depths: Depths) -> None:
         best = 100.0 * float(depths.curve.accuracy.max())
         axes.axhspan(best - 100.0 * depths.steps[0].limit, best, color="0.5", alpha=0.25, linewidth=0.0)
         axes.set_ylabel(f"{depths.curve.measure} (%)")
-    axes.legend()
+    _legend_above(axes)
+
+
+def _legend_above(axes: Any) -> None:
+    """Put the legend above the axes in one row, where it covers nothing."""
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.98), ncols=3, borderaxespad=0.0)
 
 
 def _draw_line(
@@ -147,7 +152,7 @@ def _entries(twin: Twin) -> Picture:
             axes.plot(own[pairs], matrix[pairs], label=name, **style)
         axes.axline((own[pairs].mean(),) * 2, slope=1.0, color="0.5", linewidth=0.8, zorder=0)
         axes.set(xlabel="kernel of the DEQ", ylabel="kernel, best factor")
-        axes.legend()
+        _legend_above(axes)
 
     return Picture(
         "Kernel entries",
@@ -164,6 +169,6 @@ def _eigenvalues(twin: Twin) -> Picture:
     return Picture(
         "Eigenvalues",
         "Eigenvalues of the three kernels by rank on logarithmic axes.",
-        "Eigenvalues of the same three kernel matrices, largest first. Large ones are learned first.",
-        lambda axes: figures.plot_eigenvalues(spectra, axes),
+        "Eigenvalues of the same three kernel matrices, largest first. The twin covers the DEQ where they agree.",
+        lambda axes: _legend_above(figures.plot_eigenvalues(spectra, axes)),
     )
