@@ -1,6 +1,6 @@
 """The code blocks of the documentation: found, run page by page, and held against the output that is printed.
 
-    python tests/docs_pages.py docs/tutorials/kernels.md      # run a page; write its output and pictures into it
+    python tests/docs_pages.py docs/how-to/train.md      # run a page; write its output and pictures into it
 
 A page is one session: its ```python blocks run in order in one namespace, in an empty folder. A ```text block right
 after a ```python block is what that block prints. In a ```console block every line that starts with `$ ` is a command,
@@ -66,7 +66,7 @@ class Session:
 
 def pages() -> list[Path]:
     """Every page with code that people copy."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fences(text: str) -> Iterator[Fence]:

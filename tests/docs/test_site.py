@@ -108,8 +108,7 @@ def test_search_knows_every_page_and_no_formula(site: Path) -> None:
 
 def test_what_stands_outside_of_docs_is_there(site: Path) -> None:
     found = pages(site)
-    for name in ("CONTRIBUTING", "CHANGELOG", "benchmarks/index"):
-        assert f"repository/{name}.html" in found
+    assert "repository/CHANGELOG.html" in found
     assert "hooks/mathematics.html" not in found
     assert 'href="notebooks/tour.html"' in found["index.html"]
     assert 'href="tour.ipynb"' in found["notebooks/tour.html"]
@@ -160,7 +159,7 @@ def test_play_in_the_site_light_and_dark(browser: Any, site: Path) -> None:
         assert len(set(found)) == 3
         colours.append(found)
         drawn = browser.execute_script("return document.querySelectorAll('.play-plot path.play-line').length")
-        assert drawn >= 2 + 4 + 4  # activations, spectra, curves
+        assert drawn >= 4 + 4  # spectra, curves
     assert all(light != dark for light, dark in zip(*colours, strict=True))
 
 

@@ -323,7 +323,8 @@ def design(
         if data is not None and samples is not None:
             say_notes(data, samples)
         say(str(result))
-        say(result.explain())
+        if not (distances and result.exact):  # the errors on the data say more
+            say(result.explain())
         for one in distances:
             say(str(one))
         if result.misfit is not None:

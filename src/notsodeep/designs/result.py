@@ -280,8 +280,8 @@ def _headline(design: Design) -> str:
         centred = " after centring the kernels" if design.bias2 else ""
         return (
             f"{what}: the four numbers agree{centred}, the worst to {design.residual:.1e}. "
-            "How far the kernels differ on data: notsodeep.twin_distances(design, X). With rows (X=rows, or --data in "
-            "the shell) an injected network is weighed against it."
+            "Kernel errors on data: notsodeep.twin_distances(design, X), or --data in the shell. With samples (X=rows) "
+            "injected networks are tried, too."
         )
     return f"{what} is the best approximation of this family: the four numbers do not all agree."
 
