@@ -73,7 +73,7 @@ def _warmed_up() -> bool:
 def _show_answer(choice: Choice) -> None:
     """The answer in one sentence, the numbers of the forecast, and two figures."""
     _show_samples(choice)
-    place, numbers = st.container(), st.container(horizontal=True, gap="large")
+    place, numbers = st.container(), st.container(horizontal=True, gap="medium")
     left, right = st.columns(2, gap="large")
     forecast = computations.forecast_of(choice)
     answer = answers.unsettled(forecast)
