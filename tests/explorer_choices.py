@@ -7,7 +7,7 @@ import io
 import numpy as np
 
 from notsodeep_lab.explorer.choice import Choice, PageData
-from notsodeep_lab.explorer.networks import Network
+from notsodeep_lab.explorer.offered_networks import Network
 from notsodeep_lab.explorer.uploads import Upload, read_upload
 
 SMALL = PageData(n=80, p=20)

@@ -13,7 +13,7 @@ from notsodeep.cli.scenario import PreparedSamples
 from notsodeep.data import TableData, load
 from notsodeep.errors import InputError
 from notsodeep.validation import one_of
-from notsodeep_lab.explorer.networks import Network
+from notsodeep_lab.explorer.offered_networks import Network
 from notsodeep_lab.explorer.uploads import Upload
 
 SOURCES = ("mixture", "digits", "file")

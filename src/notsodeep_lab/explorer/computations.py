@@ -22,7 +22,7 @@ from notsodeep.validation import Array
 from notsodeep.verdicts import DepthCurve, depth_curve
 from notsodeep.verdicts.depth_curve import ALIKE, POINT, labelled_samples, left_out_scores
 from notsodeep_lab.explorer.choice import Choice, PageData
-from notsodeep_lab.explorer.networks import KINDS, Network
+from notsodeep_lab.explorer.offered_networks import KINDS, Network
 
 STEPS = (1, 2, 3, 4, 6)
 LAYERS = (1, 2, 3, 4)

@@ -11,7 +11,7 @@ import streamlit as st
 
 from notsodeep.data import SCALES, Preprocessing
 from notsodeep_lab.explorer.choice import MOST, Choice, PageData
-from notsodeep_lab.explorer.networks import ACTIVATIONS, LARGEST_FEEDBACK, LARGEST_INPUT, Network
+from notsodeep_lab.explorer.offered_networks import ACTIVATIONS, LARGEST_FEEDBACK, LARGEST_INPUT, Network
 from notsodeep_lab.explorer.uploads import MEGABYTE, Upload, read_upload
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import notsodeep as nsd
 from notsodeep import cells
 from notsodeep.errors import InputError
 from notsodeep_lab.explorer.choice import MOST_SAMPLES, Choice, PageData
-from notsodeep_lab.explorer.networks import ACTIVATIONS, KINDS, Network
+from notsodeep_lab.explorer.offered_networks import ACTIVATIONS, KINDS, Network
 
 
 @pytest.mark.parametrize("kind", KINDS)

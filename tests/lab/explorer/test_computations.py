@@ -13,7 +13,7 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep_lab.explorer.answers import answer_of, slowest_rate, twin_answer, unsettled
 from notsodeep_lab.explorer.choice import Choice, PageData
 from notsodeep_lab.explorer.computations import LAYERS, depths_of, forecast_of, twin_of
-from notsodeep_lab.explorer.networks import Network
+from notsodeep_lab.explorer.offered_networks import Network
 from notsodeep_lab.explorer.pictures import drawn, picture_of
 
 by_name = pytest.mark.parametrize("choice", CHOICES.values(), ids=list(CHOICES))
