@@ -58,33 +58,37 @@ def answer_of(forecast: Forecast, depths: Depths) -> Answer:
     if curve.scores is not None and curve.interval[curve.best_place, 0] <= curve.chance:
         best = f"{curve.percent(curve.best_place)} at best, {100.0 * curve.chance:.1f} % by chance"
         return Answer("unsure", f"{settles}, but **these labels cannot be predicted** ({best}): add samples.")
-    steps, plain = _steps(depths), _plain(depths)
     enough = np.isfinite(curve.steps_needed) or any(one.is_enough for one in depths.plain.values())
-    worse = all(one.is_worse for one in (*depths.steps[:-1], *depths.plain.values()))
     if curve.scores is None:
-        advice = "add labels for a firmer answer"
-        return Answer("shallow" if enough else "unsure", f"{settles}; {steps}; {plain}; {advice}.")
-    return Answer("shallow" if enough else "deep" if worse else "unsure", f"{settles}; {steps}; {plain}.")
+        more = "add labels to see whether a plain network does as well"
+        return Answer("shallow" if enough else "unsure", f"{settles}; {_steps(depths)}; {more}.")
+    worse = all(one.is_worse for one in (*depths.steps[:-1], *depths.plain.values()))
+    tone = "shallow" if enough else "deep" if worse else "unsure"
+    return Answer(tone, f"{settles}; {_steps(depths)}; {_plain(depths)}.")
 
 
 def _steps(depths: Depths) -> str:
-    needed = depths.curve.steps_needed
-    end = "" if depths.curve.scores is None else f", equilibrium {_value(depths, depths.steps[-1])}"
-    if np.isfinite(needed):
-        place = depths.curve.steps.tolist().index(needed)
-        words = "1 step is enough" if needed == 1 else f"{needed} steps are enough"
-        return f"**{words}** ({_value(depths, depths.steps[place])}{end})"
-    last = depths.steps[-2]
-    words = f"**more than {STEPS[-1]} steps are needed**"
-    if not last.is_worse:
-        words = f"**whether {STEPS[-1]} steps are enough is not certain** from {depths.curve.source}"
-    return f"{words} ({_value(depths, last)}{end})"
+    curve, last = depths.curve, depths.steps[-2]
+    end = "" if curve.scores is None else f", equilibrium {curve.percent(-1)}"
+    if np.isfinite(curve.steps_needed):
+        last = depths.steps[curve.steps.tolist().index(curve.steps_needed)]
+        words = "1 step is enough" if curve.steps_needed == 1 else f"{curve.steps_needed} steps are enough"
+    elif last.is_worse:
+        words = f"more than {STEPS[-1]} steps are needed"
+    else:
+        words = f"whether {STEPS[-1]} steps are enough is not certain from {curve.source}"
+    value = (
+        f"kernel error {100.0 * last.high:.2g} %"
+        if curve.scores is None
+        else f"{curve.measure} {_percent(last)}"
+    )
+    return f"**{words}** ({value}{end})"
 
 
 def _plain(depths: Depths) -> str:
     enough = [layers for layers, one in depths.plain.items() if one.is_enough]
     best = enough[0] if enough else max(depths.plain, key=lambda layers: depths.plain[layers].score)
-    name, value = f"{best} layer{'s' * (best > 1)}", _value(depths, depths.plain[best])
+    name, value = f"{best} layer{'s' * (best > 1)}", _percent(depths.plain[best])
     if enough:
         does = "does better" if depths.plain[best].high < -POINT else "does as well"
         return f"**a plain network of {name} {does}** ({value})"
@@ -95,9 +99,7 @@ def _plain(depths: Depths) -> str:
     return f"**whether a plain network does as well is not certain** (the best has {name}: {value})"
 
 
-def _value(depths: Depths, one: Behind) -> str:
-    if depths.curve.scores is None:
-        return f"kernel error {100.0 * (1.0 - one.score):.2g} %"
+def _percent(one: Behind) -> str:
     return f"{100.0 * one.score:.1f} %"
 
 

@@ -96,7 +96,7 @@ class Choice:
     Attributes:
         network: the network.
         kernel: "ck" if the readout will be trained, "ntk" if all weights will be.
-        data: the data source; it has at most `MOST_SAMPLES` of the network.
+        data: the data source, with at most as many samples as `MOST_SAMPLES` has for the network.
     """
 
     network: Network = field(default_factory=Network)
@@ -105,9 +105,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         one_of(self.kernel, KERNELS, "kernel")
-        most = MOST_SAMPLES[self.network.kind]
-        if self.data.n > most:
-            object.__setattr__(self, "data", replace(self.data, n=most))
+        _whole(self.data.n, "n", FEWEST, MOST_SAMPLES[self.network.kind])
 
 
 def _whole(value: int, name: str, low: int, high: int) -> None:

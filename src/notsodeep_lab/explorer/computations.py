@@ -81,7 +81,7 @@ class Depths:
     Attributes:
         curve: the depth curve.
         steps: one entry for each number of steps; the last is the equilibrium.
-        plain: one entry for each number of layers.
+        plain: one entry for each number of layers; none without labels.
     """
 
     curve: DepthCurve
@@ -97,20 +97,20 @@ def depths_of(choice: Choice) -> Depths:
 @lru_cache(maxsize=64)
 def _depths(network: Network, data: PageData, kernel: str) -> Depths:
     model, rows, labels = network.model, data.samples.rows, labels_of(data)
-    curve = depth_curve(model, rows if labels is None else (rows, labels), STEPS, kernel)
-    plain = {layers: exact_kernel(network.plain(layers), rows, kernel=kernel) for layers in LAYERS}
-    if curve.scores is None:
-        whole = exact_kernel(model, rows, kernel=kernel)
-        errors = {layers: kernel_distance(whole, matrix).up_to_factor for layers, matrix in plain.items()}
-        steps = tuple(_by_kernel(error) for error in curve.kernel_error)
-        return Depths(curve, steps, {layers: _by_kernel(error) for layers, error in errors.items()})
-    known, best = labelled_samples(model, labels, len(rows)), curve.scores[curve.best_place]
+    if labels is None:
+        curve = depth_curve(model, rows, STEPS, kernel)
+        steps = tuple(Behind(1.0 - error, error, error, ALIKE) for error in curve.kernel_error)
+        return Depths(curve, steps, {})
+    curve = depth_curve(model, (rows, labels), STEPS, kernel)
+    of_steps: Any = curve.scores
+    known, best = labelled_samples(model, labels, len(rows)), of_steps[curve.best_place]
     steps = tuple(
-        Behind(float(score.mean()), 0.0, 0.0, POINT) if is_alike(curve, place) else _by_scores(best, score)
-        for place, score in enumerate(curve.scores)
+        Behind(float(score.mean()), 0.0, 0.0, POINT) if is_alike(curve, place) else _behind(best, score)
+        for place, score in enumerate(of_steps)
     )
-    scores = {layers: left_out_scores(matrix, *known, None)[0] for layers, matrix in plain.items()}
-    return Depths(curve, steps, {layers: _by_scores(best, score) for layers, score in scores.items()})
+    kernels = {layers: exact_kernel(network.plain(layers), rows, kernel=kernel) for layers in LAYERS}
+    scores = {layers: left_out_scores(matrix, *known, None)[0] for layers, matrix in kernels.items()}
+    return Depths(curve, steps, {layers: _behind(best, score) for layers, score in scores.items()})
 
 
 def is_alike(curve: DepthCurve, place: int) -> bool:
@@ -122,12 +122,8 @@ def is_alike(curve: DepthCurve, place: int) -> bool:
     return bool(errors.max() <= ALIKE and abs(curve.accuracy[best] - curve.accuracy[place]) <= POINT)
 
 
-def _by_scores(best: Array, score: Array) -> Behind:
+def _behind(best: Array, score: Array) -> Behind:
     return Behind(float(score.mean()), *paired_difference(best, score), POINT)
-
-
-def _by_kernel(error: float) -> Behind:
-    return Behind(1.0 - error, error, error, ALIKE)
 
 
 # --- twin -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from notsodeep.data import SCALES, Preprocessing
-from notsodeep_lab.explorer.choice import MOST, Choice, PageData
+from notsodeep_lab.explorer.choice import MOST, MOST_SAMPLES, Choice, PageData
 from notsodeep_lab.explorer.offered_networks import ACTIVATIONS, LARGEST_FEEDBACK, LARGEST_INPUT, Network
 from notsodeep_lab.explorer.uploads import MEGABYTE, Upload, read_upload
 
@@ -57,6 +57,7 @@ def choose(above: DeltaGenerator) -> Choice | None:
         if upload is None:
             return None
         awaited["upload"] = upload
+    sizes["n"] = min(sizes["n"], MOST_SAMPLES[kind])
     return Choice(network, kernel, PageData(source, **awaited, **sizes))
 
 

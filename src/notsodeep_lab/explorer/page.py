@@ -161,7 +161,8 @@ def errors_on_page(place: Any = st) -> Iterator[None]:
     try:
         yield
     except ConvergenceError as problem:
-        place.warning(f"**It does not settle.** {plain(str(problem))}", icon=":material/cancel:")
+        advice = "lower the feedback, or choose another activation"
+        place.warning(f"**It does not settle**: {advice}. {plain(str(problem))}", icon=":material/cancel:")
     except (InputError, MissingExtraError) as problem:
         place.error(plain(str(problem)), icon=":material/error:")
     # Unexpected errors: the page shows a message, the terminal the details.

@@ -15,7 +15,7 @@ from notsodeep.figures.style import line_style, point_style, styled
 from notsodeep.forecasts import Forecast
 from notsodeep_lab.explorer.answers import RESIDUAL, SMALL_RESIDUAL, median_steps
 from notsodeep_lab.explorer.choice import Choice
-from notsodeep_lab.explorer.computations import STEPS, Behind, Depths, Twin, depths_of, forecast_of, twin_of
+from notsodeep_lab.explorer.computations import LAYERS, STEPS, Depths, Twin, depths_of, forecast_of, twin_of
 from notsodeep_lab.plots.page_figures import dark_svg, quick_panel
 
 _PAIRS = 400
@@ -26,8 +26,8 @@ _WITH_LABELS = (
     "activation, no feedback."
 )
 _WITHOUT_LABELS = (
-    "Kernel error up to a factor. Without labels a network is enough below 0.1 %, the dotted line. Plain network: the "
-    "same activation, no feedback. Add labels for a firmer answer."
+    "Error of the kernel up to a factor, which a ridge or a learning rate absorbs. Without labels a number of steps is "
+    "enough below 0.1 %, the dotted line."
 )
 
 
@@ -94,49 +94,41 @@ def _forecast(forecast: Forecast) -> Picture:
 
 def _depths(depths: Depths) -> Picture:
     """Accuracy by number of steps, and of plain networks by number of layers."""
-    return Picture(
-        "How deep must it be?",
-        f"{depths.curve.measure.capitalize()} after {', '.join(map(str, STEPS))} steps and at the equilibrium, beside "
-        "plain networks of 1 to 4 layers.",
-        _WITH_LABELS if depths.curve.scores is not None else _WITHOUT_LABELS,
-        lambda axes: _draw_depths(axes, depths),
-    )
+    shown = f"{depths.curve.measure} after {', '.join(map(str, STEPS))} steps and at the equilibrium"
+    if depths.curve.scores is None:
+        words = f"Kernel error after {', '.join(map(str, STEPS))} steps, on a logarithmic axis."
+        return Picture(
+            "How deep must it be?", words, _WITHOUT_LABELS, lambda axes: _draw_errors(axes, depths)
+        )
+    words = f"Predicted {shown}, beside plain networks of 1 to {LAYERS[-1]} layers."
+    return Picture("How deep must it be?", words, _WITH_LABELS, lambda axes: _draw_depths(axes, depths))
 
 
 def _draw_depths(axes: Any, depths: Depths) -> None:
-    places = np.arange(len(depths.steps))
+    best = 100.0 * float(depths.curve.accuracy.max())
     lines = {"network, steps": depths.steps, "plain network, layers": tuple(depths.plain.values())}
     for number, shift, (label, line) in zip((0, 2), (-0.08, 0.08), lines.items(), strict=True):
-        _draw_line(axes, places[: len(line)] + shift, line, label, number, depths)
-    axes.set_xticks(places, [*map(str, STEPS), "∞"])
-    axes.set_xlabel("steps or layers (∞: the equilibrium)")
-    if depths.curve.scores is None:
-        axes.set(yscale="log", ylabel="kernel error (%)")
-        axes.axhline(100.0 * depths.steps[0].limit, color="0.4", linestyle=":", linewidth=1.0)
-    else:
-        best = 100.0 * float(depths.curve.accuracy.max())
-        axes.axhspan(best - 100.0 * depths.steps[0].limit, best, color="0.5", alpha=0.25, linewidth=0.0)
-        axes.set_ylabel(f"{depths.curve.measure} (%)")
+        places = np.arange(len(line)) + shift
+        axes.plot(places, [100.0 * one.score for one in line], label=label, **point_style(number))
+        ends = best - 100.0 * np.array([[one.high for one in line], [one.low for one in line]])
+        axes.vlines(places, *ends, linewidth=1.0, color=line_style(number)["color"])
+    axes.axhspan(best - 100.0 * depths.steps[0].limit, best, color="0.5", alpha=0.25, linewidth=0.0)
+    axes.set(xlabel="steps or layers (∞: the equilibrium)", ylabel=f"{depths.curve.measure} (%)")
+    axes.set_xticks(range(len(depths.steps)), [*map(str, STEPS), "∞"])
     _legend_above(axes)
+
+
+def _draw_errors(axes: Any, depths: Depths) -> None:
+    errors = [100.0 * max(one.high, 1e-9) for one in depths.steps[:-1]]
+    axes.plot(range(len(errors)), errors, **point_style(0))
+    axes.axhline(100.0 * depths.steps[0].limit, color="0.4", linestyle=":", linewidth=1.0)
+    axes.set(yscale="log", xlabel="steps", ylabel="kernel error (%)")
+    axes.set_xticks(range(len(errors)), [*map(str, STEPS)])
 
 
 def _legend_above(axes: Any) -> None:
     """Put the legend above the axes in one row, where it covers nothing."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 0.98), ncols=3, borderaxespad=0.0)
-
-
-def _draw_line(
-    axes: Any, places: Any, line: tuple[Behind, ...], label: str, number: int, depths: Depths
-) -> None:
-    if depths.curve.scores is None:
-        errors = [100.0 * max(1.0 - one.score, 1e-8) for one in line if one.score < 1.0]
-        axes.plot(places[: len(errors)], errors, label=label, **point_style(number))
-        return
-    best, values = 100.0 * float(depths.curve.accuracy.max()), [100.0 * one.score for one in line]
-    axes.plot(places, values, label=label, **point_style(number))
-    for place, one in zip(places, line, strict=True):
-        ends = best - 100.0 * one.high, best - 100.0 * one.low
-        axes.plot([place, place], ends, linewidth=1.0, color=line_style(number)["color"])
 
 
 def _entries(twin: Twin) -> Picture:

@@ -24,7 +24,6 @@ import numpy as np
 import notsodeep as nsd
 from notsodeep import DEQ, Equilibrium, cells
 from notsodeep.data import Preprocessing, load, open_table
-from notsodeep.kernels import exact_kernel
 
 # The data: samples in rows
 {data}
@@ -37,15 +36,14 @@ forecast = nsd.forecast(model, X)
 print(forecast.advice)
 curve = nsd.depth_curve(model, {samples}, steps={steps}, kernel={kernel!r})
 print(curve)
-
 {plain}
-
 # An explicit twin with the same kernel
 twin = nsd.design(model, kernel={kernel!r}, X=X)
 print(twin.explain())
 """
 _PLAIN = """
-# Plain networks: the same activation, no feedback; share of left-out samples with the right answer
+# Plain networks: the same activation, no feedback; accuracy or explained variance
+from notsodeep.kernels import exact_kernel
 from notsodeep.verdicts.depth_curve import labelled_samples, left_out_scores
 
 plain = {{}}
@@ -54,30 +52,20 @@ for layers in {layers}:
     plain[layers] = left_out_scores(K, *labelled_samples(model, y, len(X)), None)[0].mean()
 print(plain)
 """
-_PLAIN_KERNELS = """
-# Plain networks: the same activation, no feedback; kernel error up to a factor
-from notsodeep.equivalents.equivalent import kernel_distance
-
-whole, plain = exact_kernel(model, X, kernel={kernel!r}), {{}}
-for layers in {layers}:
-    K = exact_kernel(nsd.Explicit([{activation!r}] * layers), X, kernel={kernel!r})
-    plain[layers] = kernel_distance(whole, K).up_to_factor
-print(plain)
-"""
 
 
 def as_python(choice: Choice) -> str:
     """Return a Python script that computes what the page shows."""
     has_labels = labels_of(choice.data) is not None
     shared = {"kernel": choice.kernel, "layers": LAYERS, "activation": choice.network.activation}
-    plain = (_PLAIN if has_labels else _PLAIN_KERNELS).format(**shared)
+    plain = _PLAIN.format(**shared) if has_labels else ""
     text = _SCRIPT.format(
         data=_data(choice.data).strip(),
         network=choice.network.code,
         samples="(X, y)" if has_labels else "X",
         steps=list(STEPS),
         kernel=choice.kernel,
-        plain=plain.strip(),
+        plain=plain,
     )
     return text.strip() + "\n"
 

@@ -155,7 +155,7 @@ def test_what_does_not_settle_is_said_and_no_depth_is_shown(page: AppTest):
     assert len(page.get("image")) == 1
     assert not page.success
     page.selectbox(key="activation").set_value("relu").run()
-    assert page.warning[0].value.startswith("**It does not settle.**")
+    assert page.warning[0].value.startswith("**It does not settle**: lower the feedback")
     assert "Lower sigma" in page.warning[0].value
     page.slider(key="injection").set_value(2.0).run()
 

@@ -242,6 +242,7 @@ def test_my_own_file_opens_with_a_prompt_and_markup_stays_text(browser: Any, tmp
     named = "l => l.innerText.trim() == 'my own file'"
     browser.execute_script(f"[...document.querySelectorAll('.st-key-source label')].find({named}).click()")
     wait_for(lambda: "Choose a CSV or NPY file above" in said(browser) and is_quiet(browser))
+    wait_for(lambda: count(browser, ".st-key-upload input[type=file]") == 1)
     assert count(browser, '[data-testid="stAlertContentError"]') == 0
     hostile = tmp_path / "mine.csv"
     hostile.write_text("<img src=x onerror=alert(1)>,2,3\n" * 30)
