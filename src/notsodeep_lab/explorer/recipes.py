@@ -6,6 +6,8 @@ from notsodeep_lab.explorer.choice import Choice, PageData
 from notsodeep_lab.explorer.computations import LAYERS, STEPS, labels_of
 
 _DIGITS = """
+from notsodeep.data import Preprocessing, load
+
 digits = load("digits", n={n}, seed={seed})
 X, y = Preprocessing.fit(digits.X).apply(digits.X), digits.y
 """
@@ -13,17 +15,18 @@ _MIXTURE = """
 X, y = nsd.GaussianMixture.paper({p}, mean={mean}, gap={gap}).sample({n}, seed={seed})
 """
 _FILE = """
+import numpy as np
+
+from notsodeep.data import Preprocessing, open_table
+
 table = open_table({name!r}, label_column={label!r})
 rows = np.sort(np.random.default_rng({seed}).permutation(len(table.rows))[:{n}])
 X = Preprocessing.named({scale!r}, table.rows[rows]).apply(table.rows[rows])
 {labels}
 """
 _SCRIPT = """
-import numpy as np
-
 import notsodeep as nsd
 from notsodeep import DEQ, Equilibrium, cells
-from notsodeep.data import Preprocessing, load, open_table
 
 # The data: samples in rows
 {data}
@@ -36,7 +39,8 @@ forecast = nsd.forecast(model, X)
 print(forecast.advice)
 curve = nsd.depth_curve(model, {samples}, steps={steps}, kernel={kernel!r})
 print(curve)
-{plain}
+{plain}{twin}"""
+_TWIN = """
 # An explicit twin with the same kernel
 twin = nsd.design(model, kernel={kernel!r}, X=X)
 print(twin.explain())
@@ -66,6 +70,7 @@ def as_python(choice: Choice) -> str:
         steps=list(STEPS),
         kernel=choice.kernel,
         plain=plain,
+        twin=_TWIN.format(**shared) if choice.network.kind == "deq" else "",
     )
     return text.strip() + "\n"
 
