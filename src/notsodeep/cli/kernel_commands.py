@@ -336,6 +336,7 @@ def design(
     if figure is not None:
         from notsodeep.figures import plot_design
 
-        save_figure(lambda axes: plot_design(result, axes), figure)
+        drawn = None if samples is None else samples.rows
+        save_figure(lambda axes: plot_design(result, axes, drawn), figure)
     if not result.exact and (result.misfit is None or result.misfit > _CLOSE):
         raise typer.Exit(3)
