@@ -23,7 +23,7 @@ from selenium.webdriver.chrome.service import Service
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PATIENCE = 600.0  # seconds
 # Name, width and height in pixels.
-PICTURES = (("explorer", 1300, 1130), ("explorer-phone", 390, 1500))
+PICTURES = (("explorer", 1300, 1130), ("explorer-phone", 390, 1380))
 COLOURS = 256  # of the palette, which halves the files
 
 

@@ -20,7 +20,7 @@ SOURCES = ("mixture", "digits", "file")
 KERNELS = ("ck", "ntk")
 FEWEST, MOST, LARGEST_P, LARGEST = 50, 600, 500, 16.0
 # Largest number of samples by network: kernels of cells take longer, and every control answers within two seconds.
-MOST_SAMPLES = {"deq": MOST, "residual": 300, "gated": 300, "swiglu": 120}
+MOST_SAMPLES = {"deq": MOST, "residual": 300, "gated": 300, "swiglu": 100}
 
 
 @dataclass(frozen=True)

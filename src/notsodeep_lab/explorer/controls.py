@@ -88,7 +88,7 @@ def _sizes(source: str) -> dict[str, Any]:
     start, sizes = _START.data, dict[str, Any]()
     sizes["n"] = st.slider(
         "Number of samples", 100, MOST, start.n, 50, key="n",
-        help="More samples give surer answers. Cells use at most 300, the SwiGLU block 120, so that the page answers "
+        help="More samples give surer answers. Cells use at most 300, the SwiGLU block 100, so that the page answers "
         "within two seconds.",
     )  # fmt: skip
     if source == "mixture":
