@@ -50,14 +50,13 @@ def choose(above: DeltaGenerator) -> Choice | None:
         awaited = _file() if source == "file" else {}
     with st.sidebar:
         network, kernel = _network(kind)
-        sizes = _sizes(source)
+        sizes = _sizes(source, MOST_SAMPLES[kind])
     # Read the file after drawing all controls: an error must not hide them.
     if source == "file":
         upload = _read(awaited.pop("file"), awaited.pop("label"))
         if upload is None:
             return None
         awaited["upload"] = upload
-    sizes["n"] = min(sizes["n"], MOST_SAMPLES[kind])
     return Choice(network, kernel, PageData(source, **awaited, **sizes))
 
 
@@ -83,14 +82,17 @@ def _network(kind: str) -> tuple[Network, str]:
     return Network(kind, activation, feedback, injection), kernel
 
 
-def _sizes(source: str) -> dict[str, Any]:
+def _sizes(source: str, most: int) -> dict[str, Any]:
     st.subheader("The data", anchor=False)
     start, sizes = _START.data, dict[str, Any]()
-    sizes["n"] = st.slider(
+    n = st.slider(
         "Number of samples", 100, MOST, start.n, 50, key="n",
         help="More samples give surer answers. Cells use at most 300, the SwiGLU block 100, so that the page answers "
         "within two seconds.",
     )  # fmt: skip
+    if n > most:
+        st.caption(f"{most} are used: more would be too slow for this network.")
+    sizes["n"] = min(n, most)
     if source == "mixture":
         sizes["mean"] = st.slider(
             "Distance of the class means", 0.0, 8.0, start.mean, 0.25, key="mean",

@@ -14,7 +14,7 @@ import streamlit as st
 
 from notsodeep.errors import ConvergenceError, InputError, MissingExtraError
 from notsodeep_lab.explorer import answers, computations
-from notsodeep_lab.explorer.choice import MOST_SAMPLES, Choice
+from notsodeep_lab.explorer.choice import Choice
 from notsodeep_lab.explorer.controls import choose
 from notsodeep_lab.explorer.pictures import drawn, picture_of
 from notsodeep_lab.explorer.recipes import as_python
@@ -110,8 +110,6 @@ def _show_samples(choice: Choice) -> None:
         words = (
             f"{count} of {data.total} samples, at random." if count < data.total else f"All {count} samples."
         )
-    if count == MOST_SAMPLES[choice.network.kind]:
-        words += " More would be too slow for this network."
     if upload is not None:
         has_labels = computations.labels_of(data) is not None
         labels = (

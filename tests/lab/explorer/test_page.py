@@ -134,6 +134,15 @@ def test_every_control_moves_the_page(page: AppTest, moves):
     assert is_whole(see(page, "answer"))
 
 
+def test_a_slow_network_says_how_many_samples_it_uses(page: AppTest):
+    page.slider(key="n").set_value(150)
+    page.radio(key="kind").set_value("swiglu").run()
+    assert is_whole(page)
+    captions = [one.value for one in page.caption]
+    assert any(one.startswith("100 are used") for one in captions)
+    assert plain("100 samples.") in captions
+
+
 def test_the_twin_of_a_deq_is_shown(page: AppTest):
     see(page, "twin")
     assert is_whole(page)
