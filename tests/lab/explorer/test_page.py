@@ -136,6 +136,7 @@ def test_every_control_moves_the_page(page: AppTest, moves):
 
 def test_a_slow_network_says_how_many_samples_it_uses(page: AppTest):
     page.slider(key="n").set_value(150)
+    page.slider(key="feedback").set_value(0.2)
     page.radio(key="kind").set_value("swiglu").run()
     assert is_whole(page)
     captions = [one.value for one in page.caption]
