@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from notsodeep.forecasts import Forecast
-from notsodeep.verdicts.depth_curve import POINT
 from notsodeep_lab.explorer.computations import LAYERS, STEPS, Behind, Depths, Twin
 
 RESIDUAL, SMALL_RESIDUAL = 1e-3, 1e-6
@@ -36,6 +35,8 @@ def median_steps(forecast: Forecast, tolerance: float) -> str:
 def slowest_rate(forecast: Forecast) -> str:
     """The largest rate as text; a rate close to 1 has the digits that show on which side it is."""
     rate = float(np.max(forecast.rate))
+    if not rate < 100.0:
+        return "above 100"
     digits = 2 if abs(rate - 1.0) >= 0.005 else 2 + int(-np.log10(max(abs(rate - 1.0), 1e-6) / 0.05))
     return f"{rate:.{digits}f}"
 
@@ -55,7 +56,8 @@ def answer_of(forecast: Forecast, depths: Depths) -> Answer:
     rate, count = slowest_rate(forecast), median_steps(forecast, RESIDUAL)
     settles = f"**It settles** (rate {rate}, {count} steps to a residual of {RESIDUAL:g})"
     curve = depths.curve
-    if curve.scores is not None and curve.interval[curve.best_place, 0] <= curve.chance:
+    learnt = curve.interval[curve.best_place, 0] > curve.chance
+    if curve.scores is not None and not learnt and not any(one.is_better for one in depths.plain.values()):
         best = f"{curve.percent(curve.best_place)} at best, {100.0 * curve.chance:.1f} % by chance"
         return Answer("unsure", f"{settles}, but **these labels cannot be predicted** ({best}): add samples.")
     enough = np.isfinite(curve.steps_needed) or any(one.is_enough for one in depths.plain.values())
@@ -69,7 +71,6 @@ def answer_of(forecast: Forecast, depths: Depths) -> Answer:
 
 def _steps(depths: Depths) -> str:
     curve, last = depths.curve, depths.steps[-2]
-    end = "" if curve.scores is None else f", equilibrium {curve.percent(-1)}"
     if np.isfinite(curve.steps_needed):
         last = depths.steps[curve.steps.tolist().index(curve.steps_needed)]
         words = "1 step is enough" if curve.steps_needed == 1 else f"{curve.steps_needed} steps are enough"
@@ -77,12 +78,9 @@ def _steps(depths: Depths) -> str:
         words = f"more than {STEPS[-1]} steps are needed"
     else:
         words = f"whether {STEPS[-1]} steps are enough is not certain from {curve.source}"
-    value = (
-        f"kernel error {100.0 * last.high:.2g} %"
-        if curve.scores is None
-        else f"{curve.measure} {_percent(last)}"
-    )
-    return f"**{words}** ({value}{end})"
+    if curve.scores is None:
+        return f"**{words}** for the same kernel (kernel error {100.0 * last.high:.2g} %)"
+    return f"**{words}** ({curve.measure} {_percent(last)}, equilibrium {curve.percent(-1)})"
 
 
 def _plain(depths: Depths) -> str:
@@ -90,7 +88,7 @@ def _plain(depths: Depths) -> str:
     best = enough[0] if enough else max(depths.plain, key=lambda layers: depths.plain[layers].score)
     name, value = f"{best} layer{'s' * (best > 1)}", _percent(depths.plain[best])
     if enough:
-        does = "does better" if depths.plain[best].high < -POINT else "does as well"
+        does = "does better" if depths.plain[best].is_better else "does as well"
         return f"**a plain network of {name} {does}** ({value})"
     if all(one.is_worse for one in depths.plain.values()):
         return (

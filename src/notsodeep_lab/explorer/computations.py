@@ -29,9 +29,20 @@ LAYERS = (1, 2, 3, 4)
 
 
 def labels_of(data: PageData) -> Any:
-    """The labels of the samples; None if there are none, or only one class."""
+    """The labels of the samples; None if there are none, or only one class.
+
+    Raises:
+        InputError: for a column with too many classes, such as numbers of the samples.
+    """
     labels = data.samples.labels
-    return None if labels is None or len(np.unique(labels)) < 2 else labels
+    kinds = 0 if labels is None else len(np.unique(labels))
+    whole = labels is not None and (labels.dtype.kind != "f" or np.array_equal(labels, np.round(labels)))
+    if labels is not None and whole and kinds > len(labels) // 4:
+        raise InputError(
+            f"The label column has {kinds} different values in {len(labels)} samples, too many for classes. Name "
+            "another label column. Targets of a regression need decimals in at least one row."
+        )
+    return None if kinds < 2 else labels
 
 
 def forecast_of(choice: Choice) -> Forecast:
@@ -67,6 +78,11 @@ class Behind:
     def is_enough(self) -> bool:
         """Whether the network is certain to be good enough."""
         return self.high <= self.limit
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the network is certain to be better by more than the limit."""
+        return self.high < -self.limit
 
     @property
     def is_worse(self) -> bool:

@@ -12,9 +12,10 @@ import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep_lab.explorer.answers import answer_of, slowest_rate, twin_answer, unsettled
 from notsodeep_lab.explorer.choice import Choice, PageData
-from notsodeep_lab.explorer.computations import LAYERS, depths_of, forecast_of, twin_of
+from notsodeep_lab.explorer.computations import LAYERS, depths_of, forecast_of, labels_of, twin_of
 from notsodeep_lab.explorer.offered_networks import Network
 from notsodeep_lab.explorer.pictures import drawn, picture_of
+from notsodeep_lab.explorer.uploads import read_upload
 
 by_name = pytest.mark.parametrize("choice", CHOICES.values(), ids=list(CHOICES))
 
@@ -88,6 +89,13 @@ def test_labels_that_cannot_be_predicted_are_reported():
     assert "cannot be predicted" in answer.sentence
 
 
+def test_a_column_that_numbers_the_samples_is_refused():
+    lines = "\n".join(f"{number % 7},{number % 5},{number}" for number in range(60))
+    file = read_upload("a.csv", lines.encode(), megabytes=1, label_column="3")
+    with pytest.raises(InputError, match="60 different values in 60 samples"):
+        labels_of(PageData("file", upload=file))
+
+
 def test_the_default_is_not_saturated_and_needs_its_depth():
     depths = depths_of(Choice())
     assert 0.8 < depths.steps[0].score < depths.steps[-1].score < 0.95
@@ -108,7 +116,8 @@ def test_what_does_not_settle_is_said():
 
 
 @pytest.mark.parametrize(
-    ("rate", "text"), [(0.5, "0.50"), (0.996, "0.996"), (1.0004, "1.0004"), (1.2, "1.20")]
+    ("rate", "text"),
+    [(0.5, "0.50"), (0.996, "0.996"), (1.0004, "1.0004"), (1.2, "1.20"), (np.inf, "above 100")],
 )
 def test_a_rate_near_one_shows_its_side(rate: float, text: str):
     forecast = replace(forecast_of(CHOICES["deq"]), rate=np.array([0.1, rate]))
