@@ -73,7 +73,8 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
     if not FEWEST_ROWS <= rows.shape[0] <= MOST_ROWS or not 2 <= rows.shape[1] <= MOST_COLUMNS:
         raise InputError(
             f"The file has {rows.shape[0]} rows and {rows.shape[1]} columns; the page accepts {FEWEST_ROWS} to "
-            f"{MOST_ROWS} rows and 2 to {MOST_COLUMNS} columns. For larger data use notsodeep kernel (docs/how-to/large-data.md)."
+            f"{MOST_ROWS} rows and 2 to {MOST_COLUMNS} columns. For larger data use notsodeep "
+            "kernel (docs/how-to/large-data.md)."
         )
     if not np.any(rows != rows[0]):
         raise InputError("All rows of the file are equal. Check the file.")

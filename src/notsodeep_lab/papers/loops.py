@@ -37,7 +37,7 @@ class LoopsSpec(Spec):
     train_steps: tuple[int, ...]  # numbers of steps K
     steps: tuple[int, ...]  # numbers of steps k at run time
     widths: tuple[int, ...]  # widths of the networks
-    seeds: int  # networks for each width; wider ones are fewer, see `offered_networks`
+    seeds: int  # networks for each width; wider ones are fewer, see `networks`
 
 
 def networks(spec: LoopsSpec, width: int) -> int:
