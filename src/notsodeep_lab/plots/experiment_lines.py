@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from notsodeep.figures.curve_plots import mark_sizes
 from notsodeep.figures.style import line_style, panel, point_style, styled, tidy_log
 from notsodeep.validation import Array
-from notsodeep_lab.plots.row_selection import NUMBERS, Rows, averaged, grouped, needed, title
+from notsodeep_lab.plots.row_selection import Rows, averaged, grouped, needed, title
 
 # An error that falls more slowly than this power of the size contradicts a line that falls with its root.
 _LEAST_EXPONENT = 0.25
