@@ -204,12 +204,13 @@ def loop_curve(
     Raises:
         InputError: for input that cannot be used.
     """
-    trained, numbers = as_count(train_steps, "train_steps"), [as_count(one, "steps") for one in steps]
+    trained = as_count(train_steps, "train_steps")
+    numbers = [as_count(one, "steps") for one in ([steps] if isinstance(steps, int) else steps)]
     if not numbers:
         raise InputError("steps is empty; give numbers of steps such as [1, 2, 4, 8].")
     penalty, size = as_number(ridge, "ridge"), None if width is None else as_count(width, "width")
     task = _Task.of(model, data, test)
-    own = step_kernel(model, task.X, task.X, trained, trained)[np.ix_(task.train, task.train)]
+    own = _finite_kernel(model, task.X, task.X, trained, trained)[np.ix_(task.train, task.train)]
     readout = TrainedKernel.of(own, task.targets, intercept=center)
     rounding = len(own) * 2.0**-52 * readout.values[-1]
     if penalty == 0.0 and max(readout.values[0], readout.network_ridge(penalty, size)) <= rounding:
@@ -220,7 +221,7 @@ def loop_curve(
     with reported(progress, "loop curve") as report:
         for place, count in enumerate(numbers):
             report(place, len(numbers), partial("{} steps".format, count))
-            cross = step_kernel(model, task.X_test, task.X, count, trained)[np.ix_(task.test, task.train)]
+            cross = _finite_kernel(model, task.X_test, task.X, count, trained)[np.ix_(task.test, task.train)]
             if size is not None:
                 squares = step_variances(model, task.X_test, count)[task.test]
             scores = readout.at(cross @ readout.vectors, squares, penalty, size)
@@ -238,6 +239,18 @@ def loop_curve(
         model=str(model),
         source=f"{len(task.train)} training samples, {len(task.test)} test samples",
     )
+
+
+def _finite_kernel(model: Any, X: Array, Y: Array, left_steps: int, right_steps: int) -> Array:
+    """`step_kernel`, refused where the features overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernel = step_kernel(model, X, Y, left_steps, right_steps)
+    if not np.isfinite(kernel).all():
+        raise ConvergenceError(
+            f"The features of {model} overflow within {max(left_steps, right_steps)} steps.",
+            "Take fewer steps, or lower the variances of the weights.",
+        )
+    return kernel
 
 
 @dataclass(frozen=True, eq=False)

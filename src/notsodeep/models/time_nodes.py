@@ -17,7 +17,7 @@ import numpy as np
 
 from notsodeep.validation import Array, frozen
 
-# Nodes of the quadrature of e^{-decay (t - a)} times a polynomial, beyond those that the polynomial needs.
+# Nodes of a quadrature beyond those that polynomials need.
 EXTRA = 24
 
 
@@ -58,7 +58,7 @@ class TimeNodes:
 def time_nodes(count: int, duration: float, decay: float) -> TimeNodes:
     """The nodes of [0, duration] and their matrices."""
     points, weights = _unit_rule(count)
-    fine, shares = _unit_rule(count + EXTRA + int(decay * duration))
+    fine, shares = _unit_rule(_fine(count, decay * duration))
     times, rows = duration * points, []
     for stop in (*times, duration):
         inner = stop * fine
@@ -97,7 +97,7 @@ class TriangleNodes:
 @lru_cache(maxsize=16)
 def triangle_nodes(count: int, duration: float, decay: float) -> TriangleNodes:
     """The nodes of the triangle of two times up to `duration`, and their matrices."""
-    (v, w), (x, y) = (_unit_rule(number) for number in (count, count + EXTRA + int(decay * duration)))
+    (v, w), (x, y) = (_unit_rule(number) for number in (count, _fine(count, decay * duration)))
     a = duration * v
     early, square, corner = np.outer(a, v), (count**2, count**2), np.outer(y, y)
     rows: dict[tuple[int, int], Array] = {}
@@ -123,6 +123,11 @@ def triangle_nodes(count: int, duration: float, decay: float) -> TriangleNodes:
     equal, earlier = _lagrange(v, np.ones(1))[0], _lagrange(a, early.ravel())
     parts = a, early, integral, end, weights, reversal, equal, earlier
     return TriangleNodes(*(frozen(np.ascontiguousarray(part)) for part in parts))
+
+
+def _fine(count: int, fading: float) -> int:
+    """Nodes of the quadrature of a polynomial of this many nodes times e^{-fading x}."""
+    return count + EXTRA + int(min(fading, 6.0 * np.sqrt(fading)))
 
 
 def _unit_rule(count: int) -> tuple[Array, Array]:

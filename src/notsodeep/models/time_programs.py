@@ -415,15 +415,21 @@ def nodes_needed(
         return COUNTS[0], 0.0, 1.0
     roots, kinked = np.sqrt(np.geomspace(seen.min(), seen.max(), 3)), is_kinked(model.activation)
     far, near = min(cosines[0], -0.5), min(max(cosines[1], NEAR), NEAREST) if kinked else 1.0
-    probes, counts, error = _probes(roots, far, near), [COUNTS[0]], np.inf
-    before, growth = _probe_kernels(model, COUNTS[0], probes, tangent)
-    for more in COUNTS[1 : KINKED_COUNTS if kinked else None]:
-        after, more_growth = _probe_kernels(model, more, probes, tangent)
-        error = _change(before, after)
+    probes, tried = _probes(roots, far, near), COUNTS[: KINKED_COUNTS if kinked else None]
+    counts, before, growth, error = [COUNTS[0]], None, 1.0, np.inf
+    for count in tried:
+        try:
+            after, after_growth = _probe_kernels(model, count, probes, tangent)
+        except ConvergenceError:
+            # The equation on few nodes may have no solution.
+            if count == tried[-1]:
+                raise
+            continue
+        error = np.inf if before is None else _change(before, after)
         if error <= (KINKED_AIM if kinked else AIM):
             break
-        before, growth = after, more_growth
-        counts.append(more)
+        before, growth = after, after_growth
+        counts.append(count)
     if not error <= ACCEPTED:
         raise ConvergenceError(
             f"{counts[-1]} nodes in time leave a relative error of {error:.1g} in the kernels of {model}.",
@@ -431,7 +437,7 @@ def nodes_needed(
         )
     if kinked and cosines[1] > NEAREST:
         probes = _probes(roots, far, cosines[1])
-        last = [_probe_kernels(model, count, probes, tangent)[0] for count in (COUNTS[0], *counts)[-2:]]
+        last = [_probe_kernels(model, count, probes, tangent)[0] for count in counts[-2:]]
         error = max(error, _change(*last))
     return counts[-1], SAFETY * error, growth
 
