@@ -39,7 +39,7 @@ from notsodeep.validation import Array
 def _flow(model: NeuralODE, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     squares = np.concatenate([left, right])
     nodes = time_nodes(nodes_needed(model, squares, True)[0], model.duration, model.decay)
-    variances = [own_states(model, nodes, part).variances for part in (left, right)]
+    variances = [own_states(model, nodes, part)[0] for part in (left, right)]
     duals = Duals(model.activation, *(part.reshape(-1) for part in variances))
     shape = (len(left), len(nodes.times), len(right), len(nodes.times))
     base, strength, matrix = base_field(model, nodes), model.sigma_w2, nodes.integral

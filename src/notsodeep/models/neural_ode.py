@@ -93,7 +93,7 @@ class NeuralODE(RowModel):
     def variances(self, squares: Array, nodes: int = NODES) -> Array:
         """Variances of the state at Legendre nodes in time, (samples, nodes), for samples with these squared norms."""
         exact = replace(self, steps=None)
-        return own_states(exact, time_nodes(nodes, self.duration, self.decay), squares).variances
+        return own_states(exact, time_nodes(nodes, self.duration, self.decay), squares)[0]
 
     def preactivation_variance(self, tau0: float) -> float:
         """The variance of the state at the end, for inputs of norm tau0."""

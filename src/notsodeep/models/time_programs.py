@@ -9,7 +9,7 @@ is a `NeuralODE`, or anything with its attributes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -156,24 +156,10 @@ class TriangleGrid(SquareGrid):
         return features, strength * (gradient * value) @ grid.weights + squares * inputs
 
 
-@dataclass(frozen=True)
-class OwnStates:
-    """States of samples with themselves.
-
-    Attributes:
-        variances: Λ_ii(t, t) at the nodes, (samples, times).
-        kernels: CK, and what all weights but the readout add to it, of each sample; None if they are computed as for
-            other pairs.
-        evidence: how F was evaluated.
-    """
-
-    variances: Array
-    kernels: tuple[Array, Array] | None
-    evidence: DualEvidence
-
-
-def own_states(model: Any, nodes: TimeNodes, squares: Array, careful: bool = False) -> OwnStates:
-    """Solve (14.1) for every sample with itself."""
+def own_states(
+    model: Any, nodes: TimeNodes, squares: Array, careful: bool = False
+) -> tuple[Array, tuple[Array, Array] | None, DualEvidence]:
+    """Λ_ii(t, t) of every sample, (samples, times), its own kernels if the grid has them, and how F was evaluated."""
     kinked = is_kinked(model.activation) and model.steps is None
     grid = TriangleGrid(model, nodes) if kinked else SquareGrid(model, nodes)
     base = squares[:, None, None] * grid.base
@@ -197,7 +183,7 @@ def own_states(model: Any, nodes: TimeNodes, squares: Array, careful: bool = Fal
             break
         largest, before = float(change.max(initial=0.0)), largest
         if largest <= TOLERANCE or 0.5 * before <= largest <= ROUNDED:
-            return OwnStates(q, grid.kernels(squares, value, slope), evidence)
+            return q, grid.kernels(squares, value, slope), evidence
     raise ConvergenceError(
         f"The state of {model} grows beyond {limit:.1g} before the end, or {len(nodes.times)} nodes have no solution.",
         REMEDY,
@@ -276,8 +262,8 @@ class TimeKernels:
     ) -> None:  # fmt: skip
         self.model, self.tangent, self.nodes, self.count = model, tangent, nodes, len(nodes.times)
         self.squares = rows, rows if columns is None else columns
-        self.own = [own_states(model, nodes, part, careful) for part in (rows, columns) if part is not None]
-        own = [part.variances.reshape(1, -1) for part in self.own]
+        found = [own_states(model, nodes, part, careful) for part in (rows, columns) if part is not None]
+        own, (_, self.own, self.evidence) = [part[0].reshape(1, -1) for part in found], found[0]
         self.dual = Dual(model.activation, np.concatenate(own, axis=1), own[0].size * own[-1].size)
         self.dual.careful = careful
         self.left = self.dual.rows(own[0])
@@ -304,8 +290,7 @@ class TimeKernels:
         )
         base, flat = base_field(model, nodes), (1, left.count, right.count)
         entering = c[:, None, :, None] * base[None, :-1, None, :-1]
-        exact = self.own[0].kernels
-        own, evidence = np.arange(left.count if diagonal and exact is None else 0), self.own[0].evidence
+        own, evidence = np.arange(left.count if diagonal and self.own is None else 0), self.evidence
 
         def dual(covariance: Array) -> tuple[Array, Array]:
             nonlocal evidence
@@ -315,7 +300,7 @@ class TimeKernels:
             evaluated = evaluate(
                 self.dual, left, right, field, value.reshape(flat), slope.reshape(flat), (own, own)
             )
-            evidence = self.own[0].evidence.merge(evaluated)
+            evidence = self.evidence.merge(evaluated)
             return value, slope
 
         scale = (left.root[0][:, None] * right.root[0]).reshape(entering.shape)
@@ -326,9 +311,9 @@ class TimeKernels:
         parts = [features]
         if self.tangent:
             parts.append(tangent_series(model, nodes, c[None], value[None], slope[None])[0])
-        if exact is not None:
+        if self.own is not None:
             i, j = np.nonzero(equal_samples(c, self.squares[0][rows], self.squares[1][columns]))
-            for part, own_kernel in zip(parts, exact, strict=False):
+            for part, own_kernel in zip(parts, self.own, strict=False):
                 part[i, j] = own_kernel[rows][i]
         kernels = {Kernel.CK: features, Kernel.CK_PREACTIVATIONS: features}
         if self.tangent:
@@ -367,17 +352,13 @@ class TimeProgram(RowProgram):
     def _cosines(self) -> tuple[float, float]:
         """The smallest and the largest cosine between two samples that are not equal."""
         squares, others = self.squares
-        n, m = self._gram.shape
-        rows, columns = squares[:n], (squares if others is None else others)[:m]
-        scale, extremes = np.sqrt(np.maximum(columns, 1e-300)), np.zeros(2)
-        for i in range(n):
-            c = self._gram[i : i + 1]
-            cosines = np.where(equal_samples(c, rows[i : i + 1], columns), 0.0, c) / scale
-            seen = np.array([cosines.min(initial=0.0), cosines.max(initial=0.0)]) / np.sqrt(
-                max(rows[i], 1e-300)
-            )
-            extremes = np.where(np.abs(seen) > np.abs(extremes), seen, extremes)
-        return max(float(extremes[0]), -1.0), min(float(extremes[1]), 1.0)
+        rows, columns = (
+            squares[: len(self._gram)],
+            (squares if others is None else others)[: self._gram.shape[1]],
+        )
+        scale = np.sqrt(np.maximum(np.outer(rows, columns), 1e-300))
+        cosines = np.where(equal_samples(self._gram, rows, columns), 0.0, self._gram) / scale
+        return max(float(cosines.min(initial=0.0)), -1.0), min(float(cosines.max(initial=0.0)), 1.0)
 
     def _start_kernels(self, careful: bool) -> None:
         self.kernels = TimeKernels(self.model, self.nodes, *self.squares, self.tangent, careful)
