@@ -62,24 +62,16 @@ def step_variances(model: Any, samples: Any, steps: int) -> Array:
     return np.concatenate([np.diag(step_kernel(model, part, part, steps, steps)) for part in parts])
 
 
-@dataclass(frozen=True)
-class TwoSteps:
-    """A loop whose rows are read after `left_steps` steps and whose columns after `right_steps`."""
+@dataclass(frozen=True, eq=False)
+class TwoSteps(Loop):
+    """A loop whose rows are read after `steps` steps and whose columns after `right_steps`."""
 
-    loop: Loop
-    left_steps: int
     right_steps: int
-
-    def __getattr__(self, name: str) -> Any:
-        # Samples are checked and measured as the model of the step does it.
-        if name in ("check_samples", "squared_norms", "centred", "to_dict"):
-            return getattr(self.loop, name)
-        raise AttributeError(name)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The recursion along the diagonal."""
-        ends = self.left_steps, self.right_steps
-        return CellProgram(self.loop.cell, max(ends), left, right or left, kernels, ends)
+        ends = self.steps, self.right_steps
+        return CellProgram(self.cell, max(ends), left, right or left, kernels, ends)
 
 
 @step_kernel.register(DEQ)
@@ -93,7 +85,7 @@ def _samples(model: Any, X: Any, Y: Any, left_steps: int, right_steps: int) -> A
         return _nodes(named, X, Y, left_steps, right_steps)
     if left_steps == right_steps and graph_nodes(model) is None:
         return exact_kernel(Loop(step, left_steps), X, None if X is Y else Y)
-    return exact_kernel(TwoSteps(Loop(step, 1), left_steps, right_steps), X, Y)
+    return exact_kernel(TwoSteps(step, left_steps, right_steps), X, Y)
 
 
 @step_kernel.register
@@ -290,18 +282,15 @@ class _Task:
             )
         labelled = Labelled.of(y, len(train))
         if labelled.codes is None:
-            goals: Array = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1)
-            codes = None
+            goals, codes = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1), None
             if goals.shape[1] != labelled.targets.shape[1]:
                 raise InputError(
                     f"y_test has {goals.shape[1]} targets a sample, y {labelled.targets.shape[1]}."
                 )
         else:
-            classes = np.unique(y)
-            codes = label_codes(y_test, classes, len(tested), "y_test")
-            goals = np.asarray(
-                2.0 * codes[:, None] - 1.0 if len(classes) == 2 else np.eye(len(classes))[codes]
-            )
+            codes = label_codes(y_test, np.unique(y), len(tested), "y_test")
+            # The targets of a class are those of its first training sample.
+            goals = labelled.targets[np.unique(labelled.codes, return_index=True)[1]][codes]
         return cls(X, X_test, train, tested, labelled.targets, goals, codes)
 
 
