@@ -90,12 +90,11 @@ def told(result: Result) -> str:
 
 
 def errata_table(rows: list[Row]) -> str:
-    """The tables of one erratum, with four figures of each number."""
-    tables: dict[int, list[Row]] = {}
-    for row in rows:
-        cells = {name: _four_figures(value) for name, value in row.items() if name not in ("kind", "table")}
-        tables.setdefault(row["table"], []).append(cells)
-    return "\n".join(markdown_table(table) for table in tables.values())
+    """One table of an erratum, with four figures of each number."""
+    hidden = ("kind", "table")
+    return markdown_table(
+        [{name: _four_figures(value) for name, value in row.items() if name not in hidden} for row in rows]
+    )
 
 
 def _four_figures(value: Any) -> Any:
@@ -105,10 +104,12 @@ def _four_figures(value: Any) -> Any:
 
 
 def publish_errata(result: Result) -> None:
-    """Fill the marked parts of the page of errata."""
+    """Fill the tables that the page of errata marks by erratum and number: `<!-- numbers: icml-alpha2/0 -->`."""
     text = ERRATA_PAGE.read_text(encoding="utf-8")
-    for (kind,), rows in grouped(result.outcome.rows, "kind").items():
-        text = filled(text, f"<!-- numbers: {kind} -->", f"<!-- end: {kind} -->", errata_table(rows))
+    for (kind, number), rows in grouped(result.outcome.rows, "kind", "table").items():
+        start, end = f"<!-- numbers: {kind}/{number} -->", f"<!-- end: {kind}/{number} -->"
+        if start in text:
+            text = filled(text, start, end, errata_table(rows))
     write_atomically(ERRATA_PAGE, text)
 
 

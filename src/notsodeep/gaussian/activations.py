@@ -167,7 +167,7 @@ def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
 def activation(name: Any, **parameters: Any) -> Activation:
     """Return the activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
-    What it is called elsewhere is understood too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
+    Other names and functions are understood, too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
     slope; and so is a formula in x: activation("x*sigmoid(x)").
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),

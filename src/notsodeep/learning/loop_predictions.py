@@ -184,8 +184,8 @@ def loop_curve(
     Args:
         model: a DEQ, ConvDEQ or GraphDEQ, or an Equilibrium or Loop of a cell: the step that is repeated.
         data: (X, y), training samples. Whole numbers and words are classes, other numbers targets of a regression.
-            Of a graph X has all nodes, and nodes that are not trained on have the label None or NaN.
-        test: (X_test, y_test). Of a graph the same X, and labels of the test nodes.
+            For a graph, X has all nodes; nodes outside of the training set have the label None or NaN.
+        test: (X_test, y_test); for a graph, the same X and the labels of the test nodes.
         train_steps: K.
         steps: numbers of steps k at run time.
         ridge: λ, added to the diagonal of the kernel matrix, as in `learning_curve`.

@@ -188,7 +188,7 @@ class Pool:
         model: the model.
         X: samples, as the model takes them.
         y: labels, or numbers for a regression.
-        kernel: which kernel.
+        kernel: name of the kernel, as in `coefficients`.
         intercept: subtract the mean of the targets first.
         seed: random seed of the choice of training sets within the pool.
     """

@@ -40,12 +40,12 @@ class ODENet(Net):
         width: m.
         out_features: number of outputs.
         train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights; None draws from torch's global generator.
+        seed: random seed of the initial weights; None draws from torch's global generator.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         method: solver of torchdiffeq: "dopri5", "dopri8", "bosh3" or "adaptive_heun".
         tolerance: relative tolerance of the solver; 1e-5 in float32 and 1e-8 in float64 if None.
         dtype: float32 if not given.
-        device: where the parameters live.
+        device: device of the parameters.
     """
 
     spec: NeuralODE
