@@ -25,9 +25,7 @@ def plot_loops(rows: Rows, ax: Axes | None = None) -> Axes:
         means = [np.mean([row["measured"] for row in points[k]]) for k in steps]
         axes.plot(steps, means, linestyle="none", marker="os^"[number % 3], markersize=4.0, **style)
     axes.axvline(trained, linestyle=":", linewidth=0.8, color="0.4")
-    axes.set(xscale="log", xlabel="steps at run time", ylabel="test mean squared error")
+    axes.set(xscale="log", xlabel=f"steps at run time (trained: {trained})", ylabel="mean squared error")
     mark_sizes(axes, np.array([k for k in steps if k & (k - 1) == 0], dtype=float))
-    axes.legend(
-        title=f"rate; lines: predicted, points: networks of width {width}, trained after {trained} steps"
-    )
+    axes.legend(title=f"rate (lines: predicted; points: width {width})")
     return axes
