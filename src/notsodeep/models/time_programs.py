@@ -33,8 +33,9 @@ ROUNDED = 1e-11
 MAX_STEPS, LINEAR_STEPS = 500, 1000
 # Numbers of nodes that are tried, and the errors in time that are aimed at and accepted.
 COUNTS, AIM, ACCEPTED = (4, 6, 8, 11, 15, 20, 27, 36, 48), 1e-11, 1e-3
-# The error that is aimed at, and how many of these numbers are tried, for activations with a kink.
-KINKED_AIM, KINKED_COUNTS = 1e-9, 7
+# The error that is aimed at, and how many of these numbers are tried, for piecewise linear activations; the error for
+# other activations with a kink, whose F is integrated pair by pair.
+KINKED_AIM, KINKED_COUNTS, COARSE_AIM = 1e-9, 7, 1e-6
 # The stated error in parts of the change of a few kernels with more nodes: other pairs may change more.
 SAFETY = 3.0
 # Factor by which the variances of one `Dual` extend beyond those that were seen; growth that is refused.
@@ -76,6 +77,12 @@ def base_field(model: Any, nodes: TimeNodes) -> Array:
     return np.asarray(
         model.sigma_u2 * np.outer(nodes.fade, nodes.fade) + model.sigma_b2 * np.outer(reach, reach)
     )
+
+
+def has_kink(model: Any) -> bool:
+    """Whether the activation is piecewise linear and time continuous: one sample is solved on a `TriangleGrid`."""
+    phi = model.activation
+    return model.steps is None and phi.shape.pieces is not None and is_kinked(phi)
 
 
 class SquareGrid:
@@ -160,8 +167,7 @@ def own_states(
     model: Any, nodes: TimeNodes, squares: Array, careful: bool = False
 ) -> tuple[Array, tuple[Array, Array] | None, DualEvidence]:
     """Λ_ii(t, t) of every sample, (samples, times), its own kernels if the grid has them, and how F was evaluated."""
-    kinked = is_kinked(model.activation) and model.steps is None
-    grid = TriangleGrid(model, nodes) if kinked else SquareGrid(model, nodes)
+    grid = TriangleGrid(model, nodes) if has_kink(model) else SquareGrid(model, nodes)
     base = squares[:, None, None] * grid.base
     covariance, largest, span, dual = base, np.inf, np.ones(2), Dual(model.activation, np.ones(1))
     limit = LIMIT * (1.0 + float(base.max(initial=0.0)))
@@ -208,7 +214,7 @@ def solve_pairs(
         if not residual > TOLERANCE or 0.5 * before <= residual <= ROUNDED or not np.isfinite(residual):
             return covariance, value, slope, residual
         before, gain = residual, strength * slope
-        if not is_kinked(model.activation):
+        if not has_kink(model):
             # Newton's method squares the residual: more accuracy would be lost.
             rest = linear_fixed_point(rest, partial(_carried, matrix, gain), max(LINEAR, 0.1 * residual))
         covariance = covariance + rest
@@ -341,7 +347,7 @@ class TimeProgram(RowProgram):
         squares, others = self.squares
         norms = squares if others is None else np.concatenate([squares, others])
         if model.steps is None:
-            cosines = self._cosines() if is_kinked(model.activation) else (-1.0, 1.0)
+            cosines = self._cosines() if has_kink(model) else (-1.0, 1.0)
             count, self.time_error, self.growth = nodes_needed(model, norms, tangent, cosines)
             self.nodes = time_nodes(count, model.duration, model.decay)
         else:
@@ -394,10 +400,11 @@ def nodes_needed(
     seen = squares[squares > 0.0]
     if not len(seen):
         return COUNTS[0], 0.0, 1.0
-    roots, kinked = np.sqrt(np.geomspace(seen.min(), seen.max(), 3)), is_kinked(model.activation)
+    roots, kinked = np.sqrt(np.geomspace(seen.min(), seen.max(), 3)), has_kink(model)
     far, near = min(cosines[0], -0.5), min(max(cosines[1], NEAR), NEAREST) if kinked else 1.0
     probes, tried = _probes(roots, far, near), COUNTS[: KINKED_COUNTS if kinked else None]
     counts, before, growth, error = [COUNTS[0]], None, 1.0, np.inf
+    aim = KINKED_AIM if kinked else (COARSE_AIM if is_kinked(model.activation) else AIM)
     for count in tried:
         try:
             after, after_growth = _probe_kernels(model, count, probes, tangent)
@@ -407,7 +414,7 @@ def nodes_needed(
                 raise
             continue
         error = np.inf if before is None else _change(before, after)
-        if error <= (KINKED_AIM if kinked else AIM):
+        if error <= aim:
             break
         before, growth = after, after_growth
         counts.append(count)
