@@ -59,7 +59,7 @@ class NeuralODEs(Experiment[NeuralODEsSpec]):
     )
     full = replace(
         quick,
-        activations=("tanh", "softplus"),
+        activations=("tanh", "softplus", "relu"),
         sizes=(100, 200, 400, 800, 1600),
         strengths=(1.0, 4.0, 9.0),
         layers=(2, 3, 4),
