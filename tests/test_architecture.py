@@ -77,7 +77,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli", "lab/commands"}),
     "rich": frozenset({"cli", "lab/commands", "progress"}),
     "streamlit": frozenset({"lab/explorer"}),
-    "jinja2": frozenset({"lab/report", "lab/explorer"}),
+    "jinja2": frozenset({"lab/report"}),
     "markupsafe": frozenset({"lab/report"}),
     "msgspec": frozenset({"lab/papers"}),
 }

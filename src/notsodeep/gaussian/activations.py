@@ -194,12 +194,6 @@ def activation(name: Any, **parameters: Any) -> Activation:
     return made.scaled(**affine).shifted(offset)
 
 
-def default_parameters(name: str) -> dict[str, Any]:
-    """The parameters of a named activation that have a default, and those defaults."""
-    signature = inspect.signature(BUILDERS[name])
-    return {key: one.default for key, one in signature.parameters.items() if one.default is not one.empty}
-
-
 def _stated_parameters(name: str, shape: Shape, given: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
     """What makes this shape again; a shape that tidies a parameter keeps the tidied one under the same name."""
     signature = inspect.signature(BUILDERS[name])

@@ -100,20 +100,6 @@ def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def plot_epochs(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot test accuracy after each epoch, one line per model."""
-    axes = panel(ax)
-    selected = [row for row in needed(rows, "epoch") if row.get("accuracy") is not None]
-    for (model,), group in grouped(selected, "model").items():
-        place, mean, _ = averaged(group, "epoch", "accuracy")
-        axes.plot(place, 100 * mean, label=title(model), **point_style(NUMBERS.get(str(model), 5)))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="epoch", ylabel="test accuracy (%)")
-    axes.legend()
-    return axes
-
-
-@styled
 def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
     """Plot the loss per sample by step of gradient descent, one line for each width and seed."""
     axes = panel(ax)
