@@ -182,7 +182,7 @@ def _draw_learning_curves(rows: Rows) -> Figure:
 
 
 def _draw_loops(rows: Rows) -> Figure:
-    return arrange(_panels(needed(rows, "loop"), ("data", "rate"), plot_loops), columns=3)
+    return arrange(_panels(needed(rows, "loop"), ("data",), plot_loops), columns=1)
 
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
