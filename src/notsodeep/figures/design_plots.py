@@ -57,7 +57,7 @@ def plot_design(design: Design, ax: Axes | None = None, X: ArrayLike | None = No
             MARKERS[number],
             color=COLOURS[1 - number],
             markersize=2.0,
-            label=f"{name}: kernel error {100.0 * distance.up_to_factor:.2g} %",
+            label=name,
         )
     axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
     axes.set(
