@@ -4,7 +4,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 PYTEST_ARGS ?=
-PAGES ?= $(wildcard docs/tutorials/*.md docs/start.md)
+PAGES ?= $(wildcard docs/how-to/*.md docs/concepts/*.md docs/start.md)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -30,7 +30,7 @@ help:
 	@echo "make docs-serve    the site while one writes, at http://127.0.0.1:8000"
 	@echo "make docs-refresh  what the pages print and draw, written anew (PAGES=docs/start.md)"
 	@echo "make bench    speed and memory, with correctness beside them"
-	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy: docs/comparison.md (4 GB of environments)"
+	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy: docs/evidence/comparison.md (4 GB of environments)"
 	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
 	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
 	@echo "make clean    remove .venv, caches and builds"
@@ -75,7 +75,7 @@ docs: $(INSTALLED)
 docs-serve: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-# Output and pictures of pages, written by running them: make docs-refresh PAGES=docs/tutorials/kernels.md
+# Output and pictures of pages, written by running them: make docs-refresh PAGES=docs/how-to/train.md
 docs-refresh: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python tests/docs_pages.py $(PAGES)
 

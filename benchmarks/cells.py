@@ -3,7 +3,7 @@
   python benchmarks/cells.py             about 10 minutes on one core
   python benchmarks/cells.py --quick     small widths, to see that it runs
 
-Three tables, benchmarks/results/cells.md:
+Three tables, benchmarks/results/cells-width.csv, cells-rate.csv, cells-time.csv:
 - relative distance (Frobenius) of the mean empirical kernels of several networks from the exact ones, by width;
 - the rate of a block with RMSNorm, SwiGLU and two sublayers, read by `cells.from_torch`, predicted and measured as the
   largest modulus of an eigenvalue of its Jacobian (median of networks), for seven scales of the injected input;
@@ -15,18 +15,16 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from harness import markdown_table, write_atomically
+from harness import RESULTS, write_rows
 from torch import Tensor, nn
 
 import notsodeep as nsd
 from notsodeep import cells
 
-TABLE = Path(__file__).parent / "results" / "cells.md"
 SCALES = (3.0, 2.0, 1.5, 1.2, 1.0, 0.8, 0.5)
 
 
@@ -174,8 +172,9 @@ def time_rows(n: int) -> list[list[str]]:
     return rows
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    return markdown_table([dict(zip(head, row, strict=True)) for row in rows])
+def _write(name: str, note: str, head: list[str], rows: list[list[str]], quick: bool) -> None:
+    if not quick:
+        write_rows(RESULTS / f"cells-{name}.csv", [dict(zip(head, row, strict=True)) for row in rows], note)
 
 
 def main() -> None:
@@ -193,20 +192,15 @@ def main() -> None:
         *(f"NTK, {w}" for w in widths),
         "power",
     ]
-    parts = [
-        "# Cells beside networks\n",
-        f"Median relative distance of the empirical kernels of {draws} networks from the exact ones, six samples.\n",
-        _table(kernel_head, kernel_rows(widths, draws)),
-        "\nRate of a block with RMSNorm, SwiGLU and two sublayers, read from torch; inputs of norm 1, scaled.\n",
-        _table(
-            ["scale", "predicted rate", "measured rate", "settles"],
-            rate_rows(100 if quick else 600, 2 if quick else 6),
-        ),
-        "\nTime of a two-layer cell relative to a DEQ, n = 2000, p = 784.\n",
-        _table(["activation", "CK", "NTK"], time_rows(300 if quick else 2000)),
-    ]
-    if not quick:
-        write_atomically(TABLE, "\n".join(parts) + "\n")
+    note = f"Median relative distance of the empirical kernels of {draws} networks from the exact ones, six samples."
+    _write("width", note, kernel_head, kernel_rows(widths, draws), quick)
+    note = (
+        "Rate of a block with RMSNorm, SwiGLU and two sublayers, read from torch; inputs of norm 1, scaled."
+    )
+    rates = rate_rows(100 if quick else 600, 2 if quick else 6)
+    _write("rate", note, ["scale", "predicted rate", "measured rate", "settles"], rates, quick)
+    note = "Time of a two-layer cell relative to a DEQ, n = 2000, p = 784."
+    _write("time", note, ["activation", "CK", "NTK"], time_rows(300 if quick else 2000), quick)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 CK and NTK together, at the residual for which the limits are set.  "ms per entry" is the processor time of the process,
 divided by two cores and by the n × n entries of the result: the least disturbed of several runs after a small one,
-which compiles.  The table goes to benchmarks/results/convolutional.md when all rows were measured.
+which compiles.  The table goes to benchmarks/results/convolutional.csv when all rows were measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import time
 
 import numpy as np
-from harness import RESULTS, load_average, markdown_table, write_atomically
+from harness import RESULTS, load_average, write_rows
 
 import notsodeep as nsd
 
@@ -80,10 +80,9 @@ def main() -> None:
         for name in arguments.activation:
             rows.append(measure(name, readout))
             print(rows[-1], flush=True)
-    table = f"{markdown_table(rows)}\n\nLoad average of the machine (two cores): {load_average()}.\n"
     if arguments.activation == ACTIVATIONS and arguments.readout == tuple(LIMITS):
-        write_atomically(RESULTS / "convolutional.md", "# Convolutional kernels\n\n" + table)
-    print(table)
+        note = f"Load average of the machine (two cores): {load_average()}."
+        write_rows(RESULTS / "convolutional.csv", rows, note)
 
 
 if __name__ == "__main__":

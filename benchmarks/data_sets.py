@@ -46,40 +46,6 @@ STEEP = ("relu", "hard_tanh", "tanh", "arctan", "softsign", "elu")
 LIMIT = 0.97
 # Data that are also measured with functions of the user's and close to the limit of stability.
 OTHER_MODELS = (("mnist", "norm 1"), ("mnist", "raw"), ("cifar10", "raw"), ("breast_cancer", "raw"))
-NOTE = """
-Each cell has the median and the worst of the activations measured: CK and NTK together over the product X Xᵀ of the
-same rows, or seconds of the first call of a model on these rows, its tables included. Processor time of one thread,
-product and kernels in turn, the better of two rounds; "largest error" is against an independent solver on two rows,
-others for each activation. "above the limit" counts activations, of those measured at any σ_a².
-
-What was measured: all of it, 2208 rows in one hour on one processor: 20 activations, σ_a² = 0.1, 0.2 and 0.5 on all
-data, two functions of the user's and σ_a² = 0.97 where the table has a line of their own. 63 of them have no kernel:
-the polynomial outgrows its variance at these norms and is refused. Kinks away from zero, digits and functions of the
-user's were measured again after the last changes; each line of `results/kernels-data.jsonl` has its commit. The second
-core was busy with other work, which is why times are those of the processor.
-
-What is above its limit, and why:
-
-- **digits**: 8 products are allowed at norm 1 and 15 otherwise; ReLU needs 8, GELU 10 to 11, tanh 11 to 22, hard_tanh,
-  ELU and softsign 15 to 27. With p = 64 a product takes 5 ms; writing both kernels and their mirror images takes as
-  long, and so does the Gram matrix. The rest is one rough and one full evaluation of F and F' for each pair: 25 and
-  40 ns from a table of 300 terms, or of Owen's function.
-- **Functions of the user's on the unscaled breast cancer table**: 2.3 to 6.7 s where 2 s are allowed; it is said
-  beforehand how long it takes. Their panels may change anywhere, and norms over six decades meet all of them. Callables
-  with kinks away from zero go pair by pair and say so.
-- **Nearest to their limits**: mish on wine, X + 3 (1.9 s of 2), piecewise_linear on near duplicates, 1 - cos = 1e-12
-  (1.8 s of 2).
-
-**n = 100**: the second call of CK+NTK on MNIST rows of norm 1 takes 1.0 to 2.9 ms (fastest of 40 calls on a machine
-that did nothing else); medians are 1.1 to 3.1 ms while the processor runs at its full speed, and up to 1.6 times that
-in other minutes. The slowest is piecewise_linear.
-
-`storage="float32"` computes in double precision. On a block of 2048 × 2048 with p = 784 a product in single precision
-takes 0.051 s instead of 0.116 s, of 0.278 s for the block of tanh's CK. But the Gram matrix is then off by 6e-7 of
-√(c_ii c_jj), eleven times as much as storing in single precision costs (5.5e-8): it is not done.
-
-All of MNIST on disk, n = 60 000: `python benchmarks/scale.py --only mnist`, [scale](scale.md).
-"""
 # Rows that are compared with the oracle, others for each activation.
 COMPARED = 2
 

@@ -16,7 +16,7 @@ On MNIST and Fashion-MNIST each estimator is chosen among 20 candidates, 5 kerne
 (centred, mean squared norm one) and the same targets ±1, the exact kernels also the same solver. Times are seconds of
 the wall clock, one call each: fit and predict on all rows, and the search.
 
-Results: estimators.json and estimators.md in --out.
+Results: estimators.json and estimators.csv in --out.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from harness import (
     Row,
     markdown_provenance,
     markdown_table,
-    write_atomically,
     write_json,
+    write_rows,
 )
 from rich.console import Console
 from rich.progress import Progress
@@ -205,17 +205,6 @@ def steps_of(name: str, size: Size) -> int:
     return 5 if name == "digits" else len(candidates(size))
 
 
-def report(provenance: Row, results: dict[str, list[Row]]) -> str:
-    shown = {name: [_percent(row) for row in rows] for name, rows in results.items()}
-    tables = [f"## {name}\n\n{markdown_table(rows)}" for name, rows in shown.items()]
-    return "\n".join(["# Estimators\n", markdown_provenance(provenance), *tables])
-
-
-def _percent(row: Row) -> Row:
-    """Format accuracies as percentages: 97.35 %."""
-    return {key: f"{value:.2%}" if "accuracy" in key else value for key, value in row.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -244,8 +233,9 @@ def main() -> None:
                 continue
             record = provenance.record()
             write_json(path, {"provenance": record, "results": results})
-            write_atomically(path.with_suffix(".md"), report(record, results))
-    CONSOLE.print(path.with_suffix(".md").read_text(encoding="utf-8"), soft_wrap=True)
+            rows = [{"data": data, **row} for data, part in results.items() for row in part]
+            write_rows(path.with_suffix(".csv"), rows, markdown_provenance(record))
+            CONSOLE.print(markdown_table(rows), soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ Models of rows, sequences, images and graphs, with centred and uncentred activat
 1.2, are drawn as networks of 256, 1024 and 2048 units. Compared with the forecast at this width are: whether plain
 iteration reaches 1e-6, the median number of evaluations to 1e-3 and 1e-6, and the error of the gradient of three steps.
 From rate 0.8 on steps vary much between networks, so that more of them are drawn. Writes the table
-benchmarks/results/forecast.md and the figure docs/images/forecast.png.
+benchmarks/results/forecast.csv; `python benchmarks/publish.py` draws it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import torch
-from harness import markdown_table, write_atomically
+from harness import RESULTS, write_atomically, write_rows
 
 import notsodeep as nsd
-from notsodeep import figures
 from notsodeep.errors import ConvergenceError
 from notsodeep.forecasts.covariance_fields import fields_of
 from notsodeep.nets.torch_activation import TorchActivation
 
-HERE = Path(__file__).parent
-TABLE, FIGURE = HERE / "results" / "forecast.md", HERE.parent / "docs" / "images" / "forecast.png"
+TABLE = RESULTS / "forecast.csv"
 SQUARE = "(4 + x**2)**0.5"
 CASES = {
     "rows": {
@@ -268,64 +265,14 @@ def shown(value: float | None) -> str:
     return "never" if value is None else f"{value:.0f}"
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    def pair(ours: Any, theirs: Any, form: str) -> str:
-        return " / ".join("never" if each is None else format(each, form) for each in (theirs, ours))
-
-    shown = [
-        {
-            "model": f"{row['kind']}, {row['activation'].replace('**', '^')}", "σ_a²": f"{row['gain']:.3g}",
-            "rate": f"{row['rate']:.2f}", "width": str(row["width"]), "networks": str(row["draws"]),
-            "settled, %": pair(100 * row["settled"], 100 * row["predicted_settled"], ".0f"),
-            "steps to 1e-3": pair(row["steps_1e-03"], row["predicted_1e-03"], ".0f"),
-            "steps to 1e-6": pair(row["steps_1e-06"], row["predicted_1e-06"], ".0f"),
-            "gradient error": pair(row["gradient"], row["predicted_gradient"], ".3f") if row["gradient"] else "",
-        }
-        for row in rows
-    ]  # fmt: skip
-    return markdown_table(shown)
-
-
-def draw(rows: list[dict[str, Any]]) -> Any:
-    figure, (steps, gradient, settling) = figures.new_figure(3, height=2.5)
-    for number, width in enumerate(sorted({row["width"] for row in rows})):
-        part = [row for row in rows if row["width"] == width]
-        style = {
-            "color": figures.COLOURS[number],
-            "marker": figures.MARKERS[number],
-            "s": 9,
-            "label": f"$m$ = {width}",
-        }
-        for name, filled in (("1e-03", False), ("1e-06", True)):
-            known = [row for row in part if row[f"steps_{name}"] and row[f"predicted_{name}"]]
-            face = {} if filled else {"facecolors": "none", "edgecolors": style["color"], "label": None}
-            shown = style | face if filled else {key: style[key] for key in ("marker", "s")} | face
-            steps.scatter(
-                [row[f"predicted_{name}"] for row in known], [row[f"steps_{name}"] for row in known], **shown
-            )
-        known = [row for row in part if row["gradient"] is not None and row["predicted_gradient"] is not None]
-        gradient.scatter(
-            [row["predicted_gradient"] for row in known], [row["gradient"] for row in known], **style
-        )
-        settling.scatter([row["rate"] for row in part], [row["settled"] for row in part], **style)
-    for axes, (low, high) in ((steps, (3, 400)), (gradient, (5e-3, 1.0))):
-        axes.plot([low, high], [low, high], color="0.4", linewidth=0.8)
-        axes.set(xscale="log", yscale="log", xlabel="predicted", ylabel="measured")
-    steps.set_title("steps to 1e-3 (open), 1e-6")
-    gradient.set_title("error of the 3-step gradient")
-    settling.axvline(1.0, color="0.4", linewidth=0.8)
-    settling.set(xlabel="predicted rate", ylabel="share of samples that settled", title="settles or not")
-    settling.legend(loc="lower left")
-    return figure
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few models, one width")
-    parser.add_argument("--out", type=Path, default=TABLE, help="the table; raw rows are put beside it")
-    parser.add_argument("--figure", type=Path, default=FIGURE)
+    parser.add_argument(
+        "--out", type=Path, default=TABLE, help="the table; a JSON file beside it allows to go on"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     raw = arguments.out.with_suffix(".json")
@@ -346,11 +293,8 @@ def main() -> None:
                     *(f"{row['width']}: {row['right']}/{row['samples']}" for row in rows[-len(widths) :]),
                     flush=True,
                 )
-    text = "# Forecasts beside networks\n\nEach cell: predicted at this width / measured (medians).\n\n"
-    write_atomically(arguments.out, text + summary(rows) + "\n\n" + table(rows) + "\n")
+    write_rows(arguments.out, rows, summary(rows))
     print(summary(rows))
-    with mpl.rc_context(figures.STYLE):
-        print(figures.save(draw(rows), arguments.figure))
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import ctypes
 import gc
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -219,6 +221,28 @@ def write_atomically(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(content, indent=2, allow_nan=True) + "\n")
+
+
+def write_rows(path: Path, rows: Sequence[Row], note: str) -> None:
+    """Write rows as a CSV file: the first line is a comment on how they were measured, lists are left out."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, columns_of(rows), extrasaction="ignore", lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_atomically(path, f"# {' '.join(note.split())}\n{text.getvalue()}")
+
+
+def read_rows(path: Path) -> tuple[str, list[Row]]:
+    """Read what `write_rows` wrote: the comment, and rows with numbers as numbers and None for empty cells."""
+    note, text = path.read_text(encoding="utf-8").split("\n", 1)
+    rows = csv.DictReader(io.StringIO(text))
+    return note.lstrip("# "), [{name: _value(value) for name, value in row.items()} for row in rows]
+
+
+def _value(text: str) -> Any:
+    with contextlib.suppress(ValueError):
+        return float(text)
+    return {"": None, "True": True, "False": False}.get(text, text)
 
 
 def filled(text: str, start: str, end: str, content: str) -> str:

@@ -41,11 +41,10 @@ from harness import (
     clock,
     extra_megabytes,
     markdown_provenance,
-    markdown_table,
     missed,
     versions,
-    write_atomically,
     write_json,
+    write_rows,
 )
 from rich.console import Console
 from rich.table import Table
@@ -385,30 +384,16 @@ def together(records: list[Row]) -> Row:
     }
 
 
-def text_of(pieces: dict[str, Row]) -> str:
-    text = "# Networks: a DEQ and its explicit twin\n"
-    for name, (title, _) in SECTIONS.items():
+def write(path: Path, pieces: dict[str, Row]) -> None:
+    """Write what was measured, and a table for each section."""
+    write_json(path.with_suffix(".json"), pieces)
+    for name in SECTIONS:
         found = [piece for piece in pieces.values() if piece["section"] == name]
         if found:
             rows = [row for piece in found for row in piece["rows"]]
             rows.sort(key=lambda row: (row["φ"] != "tanh", row["m"]))
-            text += f"\n## {title}\n\n" + markdown_provenance(
-                together([piece["provenance"] for piece in found])
-            )
-            text += "\n" + NOTES[name].format(count=found[0]["epoch batches"]) + "\n\n"
-            text += markdown_table(rows)
-    return text
-
-
-NOTES = {
-    "twins": f"σ_a² = {SIGMA_A2}, batch {BATCH}, p = {FEATURES}, float32, all weights trained. An epoch is {EPOCH} "
-    "batches with gradient descent, extrapolated from {count}. A floor is the matrix products alone: products made "
-    "(a sample that has converged makes no more) times the measured time of one of that shape.",
-    "memory": f"Megabytes of one call in a fresh process, batch {BATCH}, DEQ tolerance 1e-6; the gradients of a "
-    "training step are counted, the weights are not. Arrays are given back to the system as soon as they are dropped.",
-    "iterations": "The number of iterations is forced, forward and backward. Unrolled autograd, for contrast, keeps "
-    "all of them.",
-}
+            note = markdown_provenance(together([piece["provenance"] for piece in found]))
+            write_rows(path.with_name(f"{path.name}-{name}.csv"), rows, note)
 
 
 def show(title: str, rows: list[Row]) -> None:
@@ -453,10 +438,9 @@ def main(arguments: list[str] | None = None) -> int:
             options.threads
         )  # every time: asking numba for its threads sets those of OpenMP
         pieces[name] = piece(section, activation, width, scale, judge=not options.quick)
-        write_json(file, pieces)
-        write_atomically(path.with_suffix(".md"), text_of(pieces))
+        write(path, pieces)
         show(name, pieces[name]["rows"])
-    CONSOLE.print(f"Written: {path.with_suffix('.md')} and .json")
+    CONSOLE.print(f"Written: {file} and one table for each section")
     misses = [
         f"{name}: {limit}" for name, found in pieces.items() for row in found["rows"] for limit in missed(row)
     ]

@@ -16,7 +16,7 @@ Sections
             --activations, --data, --feedbacks and --minutes hold it to a part, --resume goes on from an earlier run
 
 Every ratio is one of medians of calls taken in turn in one process: product, CK, both, product, CK, both, …
-Results: kernels.json and kernels.md in --out, each section with its machine, versions, date and load average.
+Results: kernels.json and kernels-SECTION.csv in --out, each with its machine, versions, date and load average.
 A machine that does something else meanwhile gives wrong figures: look at the load and at the column "spread",
 (slowest - fastest)/median of the worst of the three.
 """
@@ -49,10 +49,9 @@ from harness import (
     columns_of,
     interleave,
     markdown_provenance,
-    markdown_table,
     missed,
-    write_atomically,
     write_json,
+    write_rows,
 )
 from rich.console import Console
 from rich.progress import track
@@ -227,7 +226,6 @@ SECTIONS: dict[str, tuple[str, Callable[[Scale], list[Row]]]] = {
 }
 
 # What stands under the table of a section.
-NOTES = {"data": data_sets.NOTE.lstrip() + "\n"}
 
 
 # --- subprocesses ------------------------------------------------------------------------------------
@@ -267,14 +265,11 @@ def print_rows(title: str, rows: list[Row]) -> None:
 
 
 def write(path: Path, sections: dict[str, Any]) -> None:
-    """Write both files after every section, so that an interrupted run keeps its results."""
+    """Write all files after every section, so that an interrupted run keeps its results."""
     write_json(path.with_suffix(".json"), {"sections": sections})
-    text = "# Exact kernels: speed, memory, start-up\n"
-    for name in (name for name in SECTIONS if name in sections):
-        section = sections[name]
-        text += f"\n## {section['title']}\n\n{markdown_table(section['rows'])}\n{NOTES.get(name, '')}"
-        text += markdown_provenance(section["provenance"])
-    write_atomically(path.with_suffix(".md"), text)
+    for name, section in sections.items():
+        note = markdown_provenance(section["provenance"])
+        write_rows(path.with_name(f"{path.name}-{name}.csv"), section["rows"], note)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -288,7 +283,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes; writes kernels-quick.json and .md")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes; writes kernels-quick.json and tables"
+    )
     parser.add_argument("--only", nargs="+", choices=list(SECTIONS), metavar="NAME", help=", ".join(SECTIONS))
     parser.add_argument("--data-dir", type=Path, help="folder that holds mnist/ (default: NOTSODEEP_DATA)")
     parser.add_argument(
@@ -337,7 +334,7 @@ def main(arguments: list[str] | None = None) -> int:
             misses += [
                 f"{name}, {next(iter(row.values()))}: {limit}" for row in rows for limit in missed(row)
             ]
-    CONSOLE.print(f"Written: {path.with_suffix('.md')} and .json")
+    CONSOLE.print(f"Written: {path.with_suffix('.json')} and one table for each section")
     if not options.quick:
         CONSOLE.print("\n  ".join([f"Limits missed: {len(misses)}", *misses]))
     return 1 if options.strict and misses else 0

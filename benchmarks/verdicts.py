@@ -9,7 +9,7 @@ networks are trained alike, all weights by Adam, with the learning rate that is 
 draw: the equilibrium, its first four steps, ordinary ReLU networks of 1, 2 and 4
 layers. "replace" is right if the cheap network that is best on validation samples is at most one point behind the
 equilibrium on test samples, else "keep" is; "unsure" is never right. Differences have paired intervals of 90 %.
-Writes benchmarks/results/verdicts.json, verdicts-trained.json and the table verdicts.md.
+Writes benchmarks/results/verdicts.json and verdicts-trained.json.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from harness import RESULTS, markdown_table, write_atomically, write_json
+from harness import RESULTS, write_json
 from scipy.sparse.csgraph import connected_components, shortest_path
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -416,34 +416,8 @@ def truth(setting: Setting) -> dict[str, Any]:
     }
 
 
-def table(verdicts: dict[str, Any], truths: dict[str, Any]) -> str:
-    """All settings, the shares that are right, and the settings that are wrong."""
-    rows, right = [], {"verdict": 0, "replace": 0, "keep": 0}
-    for name, one in truths.items():
-        answer, needed = verdicts[name]["answer"], "replace" if one["ahead"] <= 1.0 else "keep"
-        right["verdict"] += answer == needed
-        right[needed] += 1
-        low, high = one["interval"]
-        close = " (close)" if low <= 1.0 < high else ""
-        rows.append({
-            "setting": name, "verdict": answer, "steps needed": verdicts[name]["steps needed"],
-            **{f"{key} %": f"{value:.1f}" for key, value in one["accuracy"].items()},
-            "equilibrium ahead by": f"{one['ahead']:.1f} ({low:.1f} to {high:.1f})",
-            "right would be": needed + close, "right": "yes" if answer == needed else "**no**",
-        })  # fmt: skip
-    shares = {
-        key: f"{value} of {len(rows)} ({100 * value / max(len(rows), 1):.0f} %)"
-        for key, value in right.items()
-    }
-    return (
-        f"# How often is the verdict right?\n\nThe verdict is right in {shares['verdict']} settings, “always replace” "
-        f"in {shares['replace']} and “always keep” in {shares['keep']}. “Close”: the interval contains one point.\n\n"
-        f"{markdown_table(rows)}"
-    )
-
-
 def main() -> None:
-    """Judge or train what is not yet recorded, and write the table."""
+    """Judge or train what is not yet recorded."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -461,7 +435,6 @@ def main() -> None:
         if not options.judge and title in verdicts and title not in truths:
             truths[title] = truth(setting)
             write_json(files[1], truths)
-            write_atomically(RESULTS / f"verdicts{ending}.md", table(verdicts, truths))
             print(title, truths[title], flush=True)
 
 

@@ -1,11 +1,11 @@
 """The code blocks of the documentation: found, run page by page, and held against the output that is printed.
 
-    python tests/docs_pages.py docs/tutorials/kernels.md      # run a page; write its output and pictures into it
+    python tests/docs_pages.py docs/how-to/train.md      # run a page; write its output and pictures into it
 
 A page is one session: its ```python blocks run in order in one namespace, in an empty folder. A ```text block right
 after a ```python block is what that block prints. In a ```console block every line that starts with `$ ` is a command,
-run if it is `notsodeep …`, and what follows is its output. Where output differs from machine to machine, `…` stands
-for anything. Numbers with a decimal point may differ in the last digit that is shown.
+run if it is `notsodeep …`, and what follows, if anything, is its output. Where output differs from machine to machine,
+`…` stands for anything. Numbers with a decimal point may differ in the last digit that is shown.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NOT_RUN = {
     "notsodeep explore": "serves until it is stopped; tests/lab/explorer has tests of it",
 }
 # A `py` block is Python for machines that are not here: clusters. It must compile.
-PICTURES = re.compile(r"!\[[^]]*\]\((?:\.\./)*(images/tutorials/([^)]+))\)")
+PICTURES = re.compile(r"!\[[^]]*\]\((?:\.\./)*(images/pages/([^)]+))\)")
 _NUMBER = re.compile(r"(?<![\w.])[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -66,7 +66,7 @@ class Session:
 
 def pages() -> list[Path]:
     """Every page with code that people copy."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def fences(text: str) -> Iterator[Fence]:
@@ -137,7 +137,8 @@ def run(text: str, name: str) -> Session:
             problems = differences(fence.text, session.printed[before.first])
             session.problems += [f"{where}: {problem}" for problem in problems]
         elif fence.language == "console":
-            session.problems += _run_console(fence.text, where)
+            session.printed[fence.first], problems = _run_console(fence.text, where)
+            session.problems += problems
         before = fence
     return session
 
@@ -166,31 +167,45 @@ def _execute(code: str, name: str, names: dict[str, Any]) -> str:
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
     """The commands of a console block, comments removed, each with the output that is shown."""
+    for written, shown in _commands_as_written(text):
+        yield re.sub(r"\s+#.*$", "", written.replace("\\\n", "")), shown
+
+
+def _commands_as_written(text: str) -> Iterator[tuple[str, str]]:
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
-        command, _, shown = part.partition("\n")
-        while command.endswith("\\"):
+        written, _, shown = part.partition("\n")
+        while written.endswith("\\"):
             more, _, shown = shown.partition("\n")
-            command = command[:-1] + more
-        yield re.sub(r"\s+#.*$", "", command), shown
+            written += f"\n{more}"
+        yield written, shown
 
 
-def _run_console(text: str, where: str) -> Iterator[str]:
-    for command, shown in commands(text):
-        words = shlex.split(command)
-        if {Path(words[0]).name, " ".join(words[:2])} & set(NOT_RUN):
-            continue
-        if any(word.startswith(("/shared/", "tcp://")) for word in words):
-            continue
-        if "--size full" in command:  # the paper's setting: minutes
-            continue
-        if words[0] != "notsodeep":
-            yield f"{where}: {command}: neither `notsodeep` nor one of {', '.join(NOT_RUN)}"
-            continue
-        status, printed = call(words[1:])
-        if status != 0:
-            yield f"{where}: {command} ended with {status}: {printed}"
-        elif shown.strip():
-            yield from (f"{where}: {command}: {problem}" for problem in differences(shown, printed))
+def _run_console(text: str, where: str) -> tuple[str, list[str]]:
+    """The block with the output that was printed, where another one is shown; and what is wrong."""
+    block, problems = "", []
+    for (written, _), (command, shown) in zip(_commands_as_written(text), commands(text), strict=True):
+        printed, found = _run_command(command, shown)
+        problems += [f"{where}: {command}{problem}" for problem in found]
+        block += f"$ {written}\n{printed if found else shown}"
+    return block, problems
+
+
+def _run_command(command: str, shown: str) -> tuple[str, list[str]]:
+    """What a command printed, and how that differs from what is shown."""
+    words = shlex.split(command)
+    if {Path(words[0]).name, " ".join(words[:2])} & set(NOT_RUN):
+        return shown, []
+    if any(word.startswith(("/shared/", "tcp://")) for word in words):
+        return shown, []
+    if "--size full" in command:  # the paper's setting: minutes
+        return shown, []
+    if words[0] != "notsodeep":
+        return shown, [f": neither `notsodeep` nor one of {', '.join(NOT_RUN)}"]
+    status, output = call(words[1:])
+    printed = "".join(f"{line.rstrip()}\n" for line in output.strip().splitlines())
+    if status != 0:
+        return shown, [f" ended with {status}: {printed}"]
+    return printed, [f": {problem}" for problem in differences(shown, printed)] if shown.strip() else []
 
 
 def call(arguments: list[str]) -> tuple[int, str]:
@@ -209,7 +224,7 @@ def refreshed(text: str, session: Session) -> str:
     """The page with the output that was printed, where the one shown is not equal up to the rules above."""
     lines = text.splitlines()
     for fence in reversed(list(fences(text))):
-        if fence.language == "text" and fence.first in session.printed:
+        if fence.language in ("text", "console") and fence.first in session.printed:
             printed = session.printed[fence.first]
             if differences(fence.text, printed):
                 lines[fence.first + 1 : fence.last] = printed.rstrip().splitlines()

@@ -1,4 +1,4 @@
-"""The import rule of docs/architecture.md, read from the syntax tree, so that nothing hides in a function."""
+"""The import rule of docs/contributing.md, read from the syntax tree, so that nothing hides in a function."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pytest
 PACKAGE, LAB = "notsodeep", "notsodeep_lab"
 SOURCE = Path(__file__).parents[1] / "src"
 
-# Bottom to top. A module imports only from its own room or from rooms below.
-ROOMS: tuple[tuple[str, ...], ...] = (
+# Bottom to top. A module imports only from its own layer or from layers below.
+LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "display",
@@ -57,12 +57,12 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("lab/explorer",),
     ("lab/commands",),
 )
-ROOM = {name: level for level, names in enumerate(ROOMS) for name in names}
-TOP = ROOM["cli"]  # of the library
-EVERYWHERE = frozenset(ROOM)
-FROM_NETS_UP = frozenset(name for name, level in ROOM.items() if level >= ROOM["nets"])
+LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}
+TOP = LAYER["cli"]  # of the library
+EVERYWHERE = frozenset(LAYER)
+FROM_NETS_UP = frozenset(name for name, level in LAYER.items() if level >= LAYER["nets"])
 
-# Which members of the rooms may import a third-party package, at any depth in the code.
+# Which members of the layers may import a third-party package, at any depth in the code.
 THIRD_PARTY: dict[str, frozenset[str]] = {
     "numpy": EVERYWHERE,
     "scipy": EVERYWHERE,
@@ -77,7 +77,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "typer": frozenset({"cli", "lab/commands"}),
     "rich": frozenset({"cli", "lab/commands", "progress"}),
     "streamlit": frozenset({"lab/explorer"}),
-    "jinja2": frozenset({"lab/report", "lab/explorer"}),
+    "jinja2": frozenset({"lab/report"}),
     "markupsafe": frozenset({"lab/report"}),
     "msgspec": frozenset({"lab/papers"}),
 }
@@ -105,7 +105,7 @@ class Module:
 
     @property
     def member(self) -> str:
-        """The first component below the package: what the rooms are made of."""
+        """The first component below the package: what the layers are made of."""
         return member_of(self.dotted)
 
     @property
@@ -165,16 +165,16 @@ def inner_target(imported: Import, names: set[str]) -> str:
 
 
 def misplaced(modules: dict[str, Module]) -> list[str]:
-    """Members of the package that no room names."""
+    """Members of the package that no layer names."""
     members = {module.member for module in modules.values()} - {""}
-    return [f"{member} has no room" for member in sorted(members - set(ROOM))]
+    return [f"{member} has no layer" for member in sorted(members - set(LAYER))]
 
 
 def upward_imports(modules: dict[str, Module]) -> list[str]:
     names = known_names(modules)
     found = []
     for module in modules.values():
-        level = ROOM.get(module.member)
+        level = LAYER.get(module.member)
         if level is None:
             continue
         for imported in module.imports:
@@ -185,8 +185,8 @@ def upward_imports(modules: dict[str, Module]) -> list[str]:
             if target == PACKAGE:
                 if level < TOP:
                     found.append(f"{where} imports the package's front door; import from the defining module")
-            elif (above := ROOM.get(member_of(target), len(ROOMS))) > level:
-                found.append(f"{where} (room {level}) imports {target} (room {above})")
+            elif (above := LAYER.get(member_of(target), len(LAYERS))) > level:
+                found.append(f"{where} (layer {level}) imports {target} (layer {above})")
     return found
 
 
@@ -283,7 +283,7 @@ def _takes_text(call: ast.Call) -> bool:
 
 
 def ways_around_the_face(modules: dict[str, Module]) -> list[str]:
-    """What other rooms need of `papers` is named in its `__init__`."""
+    """What other layers need of `papers` is named in its `__init__`."""
     names = known_names(modules)
     return [
         f"{module.dotted}:{imported.line} reaches past {FACE} into {target}"
@@ -330,22 +330,22 @@ def test_both_packages_obey(rule):
 
 # Each rule is shown to bite: files of a small package, and the rule that must object to it.
 BROKEN = {
-    "a new member without a room": ({"utils.py": ""}, misplaced),
-    "a room above": (
+    "a new member without a layer": ({"utils.py": ""}, misplaced),
+    "a layer above": (
         {"gaussian/a.py": "from notsodeep.kernels import dual", "kernels/dual.py": ""},
         upward_imports,
     ),
-    "a room above, in a function": (
+    "a layer above, in a function": (
         {"kernels/a.py": "def f():\n    import notsodeep.designs.match", "designs/match.py": ""},
         upward_imports,
     ),
-    "a room above, as a submodule of the front door": (
+    "a layer above, as a submodule of the top-level package": (
         {"errors.py": "from notsodeep import cli", "cli.py": ""},
         upward_imports,
     ),
     "a member that does not exist": ({"cli.py": "import notsodeep.nowhere"}, upward_imports),
     "the front door from below": ({"kernels/a.py": "from notsodeep import DEQ"}, upward_imports),
-    "torch in a low room": ({"kernels/a.py": "def f():\n    import torch.nn"}, foreign_imports),
+    "torch in a low layer": ({"kernels/a.py": "def f():\n    import torch.nn"}, foreign_imports),
     "an undeclared package": ({"data/a.py": "import pandas"}, foreign_imports),
     "two modules in a ring": (
         {"data/a.py": "from notsodeep.data.b import y", "data/b.py": "def f():\n    from .a import x"},
@@ -368,7 +368,7 @@ BROKEN = {
         {"cli/a.py": "import_module('notsodeep_lab.papers')"},
         names_of_the_laboratory,
     ),
-    "a room of the laboratory above": (
+    "a layer of the laboratory above": (
         {"../notsodeep_lab/papers/a.py": "from ..report import page", "../notsodeep_lab/report.py": ""},
         upward_imports,
     ),
@@ -420,6 +420,16 @@ def test_importing_the_package_loads_nothing_heavy():
     assert result.stdout.split() == []
 
 
+def test_the_table_of_layers_has_every_member():
+    page = (SOURCE.parent / "docs" / "contributing.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\d+)(?:–\d+)? \| (.*?) \|", page, flags=re.MULTILINE))
+    for level, names in enumerate(LAYERS):
+        row = rows[str(min(level, TOP + 1))]  # the laboratory has one row
+        assert [
+            name for name in names if f"`{name.removeprefix('lab/')}" not in row and name != "__main__"
+        ] == []
+
+
 def test_cited_equations_exist():
     theory = (SOURCE.parent / "docs" / "theory.md").read_text(encoding="utf-8")
     numbers = re.findall(r"\\tag\{(\d+\.\d+)\}", theory)
@@ -429,4 +439,7 @@ def test_cited_equations_exist():
         for path in SOURCE.rglob("*.py")
         for number in re.findall(r"theory\.md \((\d+\.\d+)\)", path.read_text(encoding="utf-8"))
     }
+    for page in ("theory", "derivations", "errata", "notation", "contributing"):
+        text = (SOURCE.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        cited |= {f"{page}.md cites ({n})": n for n in re.findall(r"\((\d+\.\d+)\)", text)}
     assert [where for where, number in cited.items() if number not in numbers] == []

@@ -1,14 +1,13 @@
-"""The comparison page: losses are marked from the numbers, and the contestants compute the right kernels."""
+"""The evidence pages show what is in the files, losses are counted, and the contestants compute the right kernels."""
 
 from __future__ import annotations
 
 import functools
 import importlib
-import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,11 @@ from notsodeep.kernels import both_kernels
 from notsodeep.models import DEQ
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "comparison.md"
+EVIDENCE = ROOT / "docs" / "evidence"
+with_results = pytest.mark.skipif(
+    not (ROOT / "benchmarks" / "results").exists(), reason="the source distribution has no raw results"
+)
 VARIANCES = {"sigma_a2": 0.2, "sigma_b2": 0.8}
-SECTIONS = ("kernels", "approximations", "estimators", "networks", "abilities")
 
 
 @pytest.fixture(scope="module")
@@ -37,88 +38,79 @@ def peers() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def verdicts(peers: Any) -> ModuleType:
-    return peers("verdicts")  # type: ignore[no-any-return]
-
-
-@pytest.fixture(scope="module")
 def rows() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((30, 40)) / np.sqrt(40)
 
 
-def row(contestant: str, seconds: float, error: float = 1e-15, **more: Any) -> dict[str, Any]:
-    errors = {"CK error": error, "NTK error": error}
-    return {"φ": "relu", "n": 10, "contestant": contestant, "seconds": seconds, **errors, **more}
+def row(contestant: str, seconds: float | None, error: float = 1e-15, n: int = 10) -> dict[str, Any]:
+    return {"φ": "relu", "n": n, "contestant": contestant, "seconds": seconds, "CK error": error}
 
 
-# --- marks ---------------------------------------------------------------------------------------------
+# --- losses --------------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_loss_is_named(verdicts: ModuleType) -> None:
-    ours = row("notsodeep", 3.0, 1e-6, **{"extra GB": 2.0})
-    peer = row("peer", 1.0, 1e-9, **{"extra GB": 1.0})
-    [mine, other] = verdicts.marked([ours, peer], verdicts.KERNEL_MEASURES, ("φ", "n"))
-    assert mine[verdicts.REMARK] == (
-        "slower than peer (3×); more memory than peer (2×); less accurate CK than peer (1e+03×); "
-        "less accurate NTK than peer (1e+03×)"
-    )
-    assert other[verdicts.REMARK] == ""
-    assert verdicts.losses([mine, other], ("φ", "n")) == [f"relu, 10, notsodeep: {mine[verdicts.REMARK]}"]
-    assert "**slower than peer (3×)" in verdicts.table([mine, other])
-    assert "- relu, 10, notsodeep: slower" in verdicts.listed([mine, other], ("φ", "n"))
+def test_every_comparable_pair_has_a_ratio(peers: Any) -> None:
+    figures = peers("evidence_figures")
+    rows = [
+        row("notsodeep", 3.0, 1e-6),
+        row("NumPy, 20 layers", 1.0, 1e-9),
+        row("neural-tangents, 20 layers", 6.0, 1e-3),
+        row("NumPy, 20 layers", 0.1, n=20),  # nothing of ours to compare with
+        row("neural-tangents, 20 layers", None),
+    ]
+    tasks = [("kernel", ("φ", "n"), rows)]
+    times = figures.ratios("seconds", tasks)
+    assert times == {"kernel: NumPy": [1.0 / 3.0], "kernel: neural-tangents": [2.0]}
+    errors = figures.ratios("CK error", tasks)
+    assert errors["kernel: NumPy"] == pytest.approx([1e-3])
 
 
-UNMEASURED = {"φ": "relu", "n": 10, "contestant": "peer", "not measured": "no environment"}
-RBF = {"contestant": "RBF", "test accuracy": 0.92, "test rows": 400}
-NTK = {"contestant": "notsodeep: NTK", "test accuracy": 0.90, "test rows": 400}
-NOISE = 200 * math.sqrt((0.9 * 0.1 + 0.92 * 0.08) / 400)
-REMARKS: dict[str, tuple[list[dict[str, Any]], str, tuple[str, ...], str]] = {
-    "rounding, and another group": (
-        [row("notsodeep", 1.0, 9e-14), row("peer", 1.0, 1e-16), row("peer", 0.1) | {"n": 20}],
-        "KERNEL_MEASURES",
-        ("φ", "n"),
-        "",
-    ),
-    "overlapping times": (
-        [
-            row("notsodeep", 2.0, **{"all seconds": [1.0, 2.0, 3.0]}),
-            row("peer", 1.5, **{"all seconds": [1.4, 1.5, 1.6]}),
-        ],
-        "TIME_AND_MEMORY",
-        ("n",),
-        "slower than peer (1.3×, ranges overlap)",
-    ),
-    "accuracy is better when it is larger": (
-        [NTK, RBF],
-        "ACCURACY",
-        (),
-        f"less accurate than RBF by 2.00 points (± {NOISE:.2f})",
-    ),
-    "a peer that was not measured": ([row("notsodeep", 1.0), UNMEASURED], "KERNEL_MEASURES", ("φ", "n"), ""),
-}
+def test_rounding_is_not_compared(peers: Any) -> None:
+    rows = [row("notsodeep", 1.0, 9e-14), row("NumPy", 1.0, 1e-16)]
+    assert peers("evidence_figures").ratios("CK error", [("kernel", ("φ", "n"), rows)]) == {}
 
 
-@pytest.mark.parametrize(("rows", "measures", "by", "remark"), REMARKS.values(), ids=list(REMARKS))
-def test_remarks(
-    verdicts: ModuleType, rows: list[Any], measures: str, by: tuple[str, ...], remark: str
-) -> None:
-    chosen = getattr(verdicts, measures)
-    made = verdicts.marked(rows, chosen if isinstance(chosen, tuple) else (chosen,), by)
-    assert made[0][verdicts.REMARK] == (remark or verdicts.NOTHING)
-    assert len(verdicts.losses(made, by)) == bool(remark)
+def test_losses_are_counted(peers: Any) -> None:
+    lost = peers("evidence_tables")._lost
+    assert lost([0.5, 0.8, 1.0, 2.0]) == "2 of 4, up to 2×"
+    assert lost([1.5]) == "0 of 1"
+    assert lost([]) == "–"
 
 
-# --- the page ------------------------------------------------------------------------------------------
+def test_tables_survive_a_round_trip(peers: Any, tmp_path: Path) -> None:
+    harness = peers("harness")
+    rows = [{"a": 1.5, "b": "x, y", "list": [1]}, {"a": None, "b": "", "c": True}]
+    harness.write_rows(tmp_path / "table.csv", rows, "one\nnote")
+    note, read = harness.read_rows(tmp_path / "table.csv")
+    assert note == "one note"
+    assert read == [{"a": 1.5, "b": "x, y", "c": None}, {"a": None, "b": None, "c": True}]
 
 
-def test_every_section_has_its_marks_once_and_in_order(peers: Any) -> None:
-    pages = peers("pages")
-    text = PAGE.read_text(encoding="utf-8")
-    assert tuple(pages.SECTIONS) == SECTIONS
-    marks = [mark for section in SECTIONS for mark in pages.marks(section)]
-    assert [text.count(mark) for mark in marks] == [1] * len(marks)
-    places = [text.index(mark) for mark in marks]
-    assert places == sorted(places)
+# --- the pages -----------------------------------------------------------------------------------------
+
+
+@with_results
+def test_marked_tables_are_those_of_the_files(peers: Any) -> None:
+    for (page, mark), table in peers("evidence_tables").TABLES.items():
+        text = (EVIDENCE / f"{page}.md").read_text(encoding="utf-8")
+        (part,) = re.findall(f"<!-- table: {mark} -->(.*)<!-- end: {mark} -->", text, flags=re.DOTALL)
+        assert part.strip() == table().strip()
+
+
+@with_results
+def test_every_figure_is_drawn_shown_and_small(peers: Any) -> None:
+    files = {path.stem: path.stat().st_size for path in (ROOT / "docs/images/evidence").iterdir()}
+    shown = [
+        re.findall(r"images/evidence/([a-z-]+)\.svg", page.read_text()) for page in EVIDENCE.glob("*.md")
+    ]
+    assert set(files) == set(peers("evidence_figures").FIGURES) == {name for part in shown for name in part}
+    assert max(files.values()) <= 150_000
+
+
+def test_tables_are_short() -> None:
+    for page in EVIDENCE.glob("*.md"):
+        for table in re.findall(r"(?:^\|.*\n)+", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            assert len(table.splitlines()) - 2 <= 12, page.name
 
 
 # --- contestants ---------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def typed_without(packages: set[str], *arguments: str, folder: Path) -> subproce
 
 
 def install(extra: str) -> str:
-    return f'pip install "notsodeep[{extra}]"'
+    return f"pip install '.[{extra}]'"
 
 
 KERNEL = "nsd.conjugate_kernel(nsd.DEQ('tanh', 0.2), [[1.0, 0.0], [0.0, 1.0]], "

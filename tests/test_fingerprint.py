@@ -247,8 +247,7 @@ KINDS_OF_MODELS: dict[str, list[Any]] = {
     "conv_explicit": [nsd.ConvExplicit(["relu"]), nsd.ConvExplicit(["relu"], bias2=0.1)],
     "graph_deq": [nsd.GraphDEQ(np.eye(12), "relu", 0.2), nsd.GraphDEQ(0.5 * np.eye(12), "relu", 0.2)],
     "graph_explicit": [nsd.GraphDEQ(np.eye(12), "relu", 0.2).unrolled(depth) for depth in (1, 2)],
-    "neural_ode": [nsd.NeuralODE("tanh"), nsd.NeuralODE("tanh", duration=2.0)],
-    "euler_ode": [nsd.NeuralODE("tanh").unrolled(steps) for steps in (2, 3)],
+    "neural_ode": [nsd.NeuralODE("tanh", steps=steps) for steps in (None, 2, 3)],
     "equilibrium": [nsd.Equilibrium(residual_cell(kind)) for kind in ("rms", "layer")],
     "loop": [nsd.Loop(residual_cell("rms"), steps) for steps in (2, 3)],
 }

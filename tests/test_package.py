@@ -82,8 +82,8 @@ def test_the_four_papers_of_the_theory_are_cited_with_the_same_authors_pages_and
 
 
 # --- dependencies ------------------------------------------------------------------------------------
-def test_every_dependency_of_users_has_its_reason_in_the_architecture() -> None:
-    table = text("docs", "architecture.md").split("## Dependencies, and why")[1].split("\n## ")[0]
+def test_every_dependency_of_users_has_its_reason() -> None:
+    table = text("docs", "contributing.md").split("## Dependencies, and why")[1].split("\n## ")[0]
     optional = PROJECT["project"]["optional-dependencies"]
     for extra in ("torch", "plot", "scale", "lab", "all", "dev"):
         assert f"xtra `{extra}`" in table or f"`{extra}` is" in table, f"the extra {extra} is not explained"
@@ -139,7 +139,7 @@ def _make_targets(step: dict[str, str]) -> list[str]:
 
 
 # --- what documents tell one to type -----------------------------------------------------------------
-@pytest.mark.parametrize("document", ["docs/release.md", "CONTRIBUTING.md", "README.md"])
+@pytest.mark.parametrize("document", ["docs/contributing.md", "CONTRIBUTING.md", "README.md"])
 def test_every_make_target_that_is_named_exists(document: str) -> None:
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     named = set(re.findall(r"(?:^|`|\$ )make ([a-z-]+)", text(document), re.MULTILINE))
@@ -147,7 +147,8 @@ def test_every_make_target_that_is_named_exists(document: str) -> None:
     assert named <= targets
 
 
-def test_every_file_that_the_release_names_exists() -> None:
-    named = re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:md|py|cff|toml|txt))`", text("docs", "release.md"))
+def test_every_file_that_the_page_on_contributing_names_exists() -> None:
+    page = text("docs", "contributing.md").replace("`notsodeep/", "`src/notsodeep/")
+    named = re.findall(r"`((?:[\w.-]+/)*[\w-]+\.(?:md|py|cff|toml|txt))`", page)
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -131,7 +131,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
         path.relative_to(ROOT / "src").as_posix()
         for package in PACKAGES
         for path in (ROOT / "src" / package).rglob("*")
-        if path.suffix in (".py", ".typed", ".svg") or path.parent.name == "templates"
+        if path.suffix in (".py", ".typed", ".svg", ".json") or path.parent.name == "templates"
     }
     information = _folder_of_metadata(installed)
     _compare(wheel.name, modules, {name for name in installed if not name.startswith(information)})

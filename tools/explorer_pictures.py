@@ -1,4 +1,4 @@
-"""Take screenshots of the explorer for the documentation: desktop, phone, dark theme.
+"""Take screenshots of the explorer for the documentation: desktop and phone.
 
 python tools/explorer_pictures.py        writes docs/images/explorer*.png; needs Chromium and its chromedriver
 """
@@ -6,6 +6,7 @@ python tools/explorer_pictures.py        writes docs/images/explorer*.png; needs
 from __future__ import annotations
 
 import base64
+import io
 import os
 import shutil
 import socket
@@ -15,18 +16,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PATIENCE = 600.0  # seconds
-# Name, width and height in pixels, colour scheme, view.
-PICTURES = (
-    ("explorer", 1300, 1120, "light", ""),
-    ("explorer-phone", 375, 1500, "light", ""),
-    ("explorer-dark", 1300, 1120, "dark", ""),
-    ("explorer-learning", 1300, 900, "light", "How many samples?"),
-)
+# Name, width and height in pixels.
+PICTURES = (("explorer", 1300, 1130), ("explorer-phone", 390, 1380))
+COLOURS = 256  # of the palette, which halves the files
 
 
 def main() -> None:
@@ -39,8 +37,8 @@ def main() -> None:
     driver = browser()
     try:
         wait_for(lambda: listens(port))
-        for name, width, height, scheme, view in PICTURES:
-            (IMAGES / f"{name}.png").write_bytes(picture(driver, port, width, height, scheme, view))
+        for name, width, height in PICTURES:
+            picture(driver, port, width, height).save(IMAGES / f"{name}.png", optimize=True)
             print(IMAGES / f"{name}.png")
     finally:
         driver.quit()
@@ -60,22 +58,17 @@ def browser() -> Any:
     return webdriver.Chrome(options=options, service=Service(executable_path=shutil.which("chromedriver")))
 
 
-def picture(driver: Any, port: int, width: int, height: int, scheme: str, view: str) -> bytes:
+def picture(driver: Any, port: int, width: int, height: int) -> Image.Image:
     """The page at a size, when nothing is being computed any more."""
     screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": features})
+    light = [{"name": "prefers-color-scheme", "value": "light"}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": light})
     driver.get(f"http://localhost:{port}")
-    wait_for(lambda: is_whole(driver, 3))
-    if view:
-        seen = "b.innerText.trim() == arguments[0] && b.checkVisibility({visibilityProperty: true})"
-        buttons = "[...document.querySelectorAll('.st-key-view button')]"
-        driver.execute_script(f"{buttons}.find(b => {seen}).click()", view)
-        wait_for(lambda: is_whole(driver, 1))
+    wait_for(lambda: is_whole(driver, 2))
     time.sleep(1.0)
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})
-    return base64.b64decode(shot["data"])
+    return Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB").quantize(COLOURS)
 
 
 def is_whole(driver: Any, images: int) -> bool:

@@ -35,7 +35,7 @@ QUESTIONS = {
 DOCUMENTED = {
     ("notsodeep", "accelerator"): "no: compiled for the processor; `nets` run wherever torch does",
     ("neural-tangents", "accelerator"): "yes, through XLA",
-    ("notsodeep", "beyond_memory"): "yes: on disk, resumable, on a cluster (docs/scale.md)",
+    ("notsodeep", "beyond_memory"): "yes: on disk, resumable, on a cluster (docs/how-to/large-data.md)",
     (
         "neural-tangents",
         "beyond_memory",

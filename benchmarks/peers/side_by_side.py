@@ -15,7 +15,7 @@ Sections
 Every contestant works in a process of its own and waits while the others work; all are held to the same processors
 (two) with as many threads. Compilation comes before the first call and has a time of its own; the first call does not
 count, except where one call takes half a minute. A contestant that is missing or fails is a row that says why.
-Results: side_by_side.json and .md in --out, and the tables of docs/comparison.md between its marks (--page).
+Results: side_by_side.json and peers-SECTION.csv in --out; `python benchmarks/publish.py` draws them.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/: the
 
 from cases import SIGMA_A2, data_folder, mixture
 from compare import DEGREE, peer_command
-from harness import RESULTS, ROOT, Provenance, Row, filled, versions, write_atomically, write_json
-from pages import SECTIONS, marks, report, section_text
+from harness import RESULTS, Provenance, Row, markdown_provenance, versions, write_json, write_rows
+from questions import table_rows
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from tables import AHEAD, best_of, together
 from turns import Entry, play, reason, stem_of
-from verdicts import MEMORY, NOT_MEASURED, SECONDS
 
 HERE = Path(__file__).resolve().parent
-PAGE = ROOT / "docs" / "comparison.md"
+SECONDS, MEMORY, NOT_MEASURED = "seconds", "extra GB", "not measured"
 CONSOLE = Console(highlight=False, stderr=True)
 Step = Callable[[str], None]
 #: Rows whose kernels are compared with the truth: all 136 pairs of 16.
@@ -351,16 +351,57 @@ def record_of(provenance: Provenance, processors: int) -> Row:
     return record | {"threads": {"each contestant": processors}}
 
 
-def write(path: Path, found: dict[str, Row], page: Path | None) -> None:
+def network_rows(rows: list[Row]) -> list[Row]:
+    """Ours and the peer's faster start, forward and training."""
+    made: list[Row] = []
+    for row in rows:
+        about: Row = {"φ": row["activation"], "m": row["m"], "residual ≤": row.get("target")}
+        if NOT_MEASURED in row:
+            made.append({**about, "contestant": "TorchDEQ", NOT_MEASURED: row[NOT_MEASURED]})
+            continue
+        for mode, seconds in row["seconds"].items():
+            best = best_of(seconds)
+            start = "from φ(σ_b B x)" if best == AHEAD else "from zero"
+            names = {"ours": ("notsodeep", row["ours"]), "peer": (f"TorchDEQ, {start}", row["theirs"][best])}
+            for side, (title, found) in names.items():
+                megabytes = row.get("megabytes", {}).get(f"{mode}, {side}")
+                made.append(
+                    {
+                        **about,
+                        "what": mode,
+                        "contestant": title,
+                        SECONDS: statistics.median(seconds["ours" if side == "ours" else best]),
+                        MEMORY: None if megabytes is None else megabytes / 1000,
+                        "true residual": found["residual"],
+                        "gradient error": found["gradient error"] if mode == "training" else None,
+                    }
+                )
+    return made
+
+
+def ability_rows(rows: list[Row]) -> list[Row]:
+    return table_rows({row["package"]: row["answers"] for row in rows})
+
+
+SECTIONS: dict[str, Callable[[list[Row]], list[Row]]] = {
+    "kernels": list,
+    "approximations": list,
+    "estimators": list,
+    "networks": network_rows,
+    "abilities": ability_rows,
+}
+
+
+def write(path: Path, found: dict[str, Row]) -> None:
     """Write all files after every case, so that an interrupted run keeps its results."""
     write_json(path.with_suffix(".json"), {"cases": found})
-    write_atomically(path.with_suffix(".md"), report(found))
-    if page is not None:
-        text = page.read_text(encoding="utf-8")
-        for section in SECTIONS:
-            if any(case["section"] == section for case in found.values()):
-                text = filled(text, *marks(section), section_text(section, found))
-        write_atomically(page, text)
+    for section, table in SECTIONS.items():
+        members = [case for case in found.values() if case["section"] == section]
+        if members:
+            rows = table([row for case in members for row in case["rows"]])
+            note = markdown_provenance(together([case["provenance"] for case in members]))
+            stem = path.name.replace("side_by_side", "peers")
+            write_rows(path.with_name(f"{stem}-{section}.csv"), rows, note)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -368,7 +409,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small sizes; writes side_by_side-quick.*, no page"
+        "--quick", action="store_true", help="small sizes; writes side_by_side-quick.json, peers-quick-*.csv"
     )
     parser.add_argument(
         "--only", nargs="+", choices=list(SECTIONS), default=list(SECTIONS), metavar="SECTION"
@@ -376,7 +417,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="leave out what the results already have")
     parser.add_argument("--threads", type=int, default=2, help="processors for each (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
-    parser.add_argument("--page", type=Path, help="the page with the marks (docs/comparison.md; quick: none)")
     return parser.parse_args(arguments)
 
 
@@ -385,7 +425,6 @@ def main(arguments: list[str] | None = None) -> int:
     scale = QUICK if options.quick else Scale()
     processors = hold_to_processors(options.threads)
     path = options.out / ("side_by_side-quick" if options.quick else "side_by_side")
-    page = options.page or (None if options.quick else PAGE)
     file = path.with_suffix(".json")
     found: dict[str, Row] = json.loads(file.read_text())["cases"] if file.exists() else {}
     wanted = [case for case in cases(scale, processors) if case.section in options.only]
@@ -403,8 +442,8 @@ def main(arguments: list[str] | None = None) -> int:
             rows = case.measure(step)
             record = record_of(provenance, processors)
             found[key_of(case)] = {"section": case.section, "rows": rows, "provenance": record}
-            write(path, found, page)
-    CONSOLE.print(f"Written: {path.with_suffix('.md')} and .json" + (f", {page}" if page else ""))
+            write(path, found)
+    CONSOLE.print(f"Written: {path.with_suffix('.json')} and one table for each section")
     return 0
 
 

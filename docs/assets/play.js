@@ -1,140 +1,234 @@
-// The page Play: controls, three charts, the numbers behind them. The mathematics is in the other files play_*.js.
+// The page Play: what can be chosen, what to try, and what the charts show. The mathematics is in the other files play_*.js.
 (function () {
   "use strict";
   const { activations, models, mixture } = window.playTheory;
+  const { samples, kernel, distance } = window.playKernel;
   const { spectrum } = window.playSpectrum;
   const { learningCurve } = window.playLearning;
-  const DIMENSION = 200;
-  const SIZES = Array.from({ length: 25 }, (_, k) => 2 * Math.round(10 * 250 ** (k / 24)));
+  const { minus } = window.playAxes;
+  const { strengths, inputs, ...cellTables } = window.playPhases;
+  const DIMENSION = 200, SAMPLES = 32;
+  // Differences of kernel entries below this share of the diagonal are drawn as small.
+  const LEAST = 0.005;
+  // At n = 200, the number of dimensions, the density of eigenvalues has a pole: it is left out.
+  const SIZES = [20, 30, 40, 50, 70, 100, 150, 300, 400, 500, 700, 1000, 1500, 2000, 3000, 5000];
   const NAMES = { deq: "DEQ", papers: "papers’ twin", injected: "injected twin", plain: "one plain layer" };
-  const IDS = Object.keys(NAMES);
-  const START = { activation: "relu", sigma: 50, distance: 1.5, spread: 2, n: 14 };
+  const IDS = Object.keys(NAMES), OTHERS = IDS.slice(1);
+  // z: the state, x: the input; matrices have independent Gaussian entries.
+  const CELLS = {
+    deq: { label: "DEQ: tanh(√s Az + Bx)", axis: "feedback s = σₐ²" },
+    residual: { label: "residual: RMSNorm(z + √s W₂ GELU(W₁z) + Bx)", axis: "strength s of the branch" },
+    swiglu: { label: "SwiGLU block: two sublayers with RMSNorm", axis: "strength s of both branches" },
+  };
 
   const root = document.getElementById("playground");
+  const part = (id) => document.getElementById(`play-${id}`);
   const control = (name) => root.querySelector(`[name=${name}]`);
-  const percent = (value, short) => `${(100 * value).toFixed(short ? 0 : 2)} %`;
-  const points = (value, short) => `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(100 * value).toFixed(short ? 1 : 2)}`;
-  const number = (value) => (value === 0 ? "0" : Number(value.toPrecision(4)).toString().replace("-", "−"));
+  const percent = (value, digits = 2) => `${value.toFixed(digits)} %`;
+  const points = (value) => (Math.abs(value) < 0.005 ? "0.00" : `${value > 0 ? "+" : ""}${minus(value.toFixed(2))}`);
+  const number = (value) => (value === 0 ? "0" : minus(Number(value.toPrecision(4)).toString()));
+  const short = (share) => (share < 1e-4 ? "< 0.01 %" : `${Number((100 * share).toPrecision(2))} %`);
 
-  const charts = {
-    activations: window.playChart(root.querySelector("#play-activations"), {
-      title: "Activations", xName: "x =", xLabel: "x, what enters a neuron", yLabel: "activation, centred",
-      formatX: (x, short) => number(short ? x : Number(x.toFixed(3))), formatY: (y) => number(y),
-    }),
-    spectrum: window.playChart(root.querySelector("#play-spectrum"), {
-      title: "Eigenvalues of the kernel", xName: "eigenvalue", xLabel: "eigenvalue / diagonal of the kernel", yLabel: "density",
-      formatX: (x) => number(x), formatY: (y) => number(y),
-    }),
-    curve: window.playChart(root.querySelector("#play-curve"), {
-      title: "Predicted test accuracy", xName: "n =", xLabel: "training samples n", logarithmic: true,
-      formatX: (x) => String(x), formatY: (y, short) => (differences() ? points(y, short) : percent(y, short)),
-    }),
+  // --- what can be chosen -----------------------------------------------------------------------------------------
+
+  const labels = (table) => Object.fromEntries(Object.entries(table).map(([name, { label }]) => [name, label]));
+  const CONTROLS = {
+    activation: { label: "activation φ", options: labels(activations) },
+    sigma: { label: "feedback σₐ²", range: [5, 90, 5], format: (value) => (value / 100).toFixed(2) },
+    distance: { label: "class distance", range: [0, 6, 0.1], format: (value) => value.toFixed(1) },
+    spread: { label: "spread difference", range: [0, 4, 0.1], format: (value) => value.toFixed(1) },
+    n: { label: "samples n", range: [0, SIZES.length - 1, 1], format: (value) => String(SIZES[value]) },
   };
-  const differences = () => root.querySelector("[name=view]:checked").value === "difference";
+  const CELL_CONTROLS = {
+    cell: { label: "cell", options: labels(CELLS) },
+    strength: { label: "strength s", range: [0, strengths.length - 1, 1], format: (value) => strengths[value].toFixed(1) },
+    input: { label: "input (rms)", range: [0, inputs.length - 1, 1], format: (value) => String(inputs[value]) },
+  };
 
-  // --- what is chosen ---------------------------------------------------------------------------------------------
+  // What to try: the first of each list is what the page opens with.
+  const at = (n) => SIZES.indexOf(n);
+  const TRIES = [
+    { name: "A layer falls short", set: { activation: "relu", sigma: 80, distance: 0, spread: 2.5, n: at(100), view: false },
+      look: "Strong feedback: one plain layer (crosses) has other kernel entries and loses about five points of accuracy, while both twins follow the DEQ." },
+    { name: "A layer is enough", set: { activation: "tanh", sigma: 10, distance: 3, spread: 0, n: at(100), view: false },
+      look: "Weak feedback: all four curves coincide, so that neither the DEQ nor a twin is needed." },
+    { name: "A layer wins", set: { activation: "swish", sigma: 80, distance: 0, spread: 4, n: at(50), view: true },
+      look: "One plain layer sees the difference of spreads better than the DEQ and its twins, by up to twelve points of accuracy." },
+    { name: "Blind to spreads", set: { activation: "tanh", sigma: 50, distance: 0, spread: 4, n: at(1000), view: false },
+      look: "The classes differ in spread alone, which an odd activation cannot see: 50 % for every n, until you choose ReLU." },
+    { name: "Lost in the bulk", set: { activation: "relu", sigma: 50, distance: 1, spread: 0, n: at(300), view: false },
+      look: "No isolated eigenvalue tells the classes apart, until you raise the class distance." },
+    { name: "Equal numbers, other entries", set: { activation: "relu", sigma: 90, distance: 0, spread: 2.5, n: at(100), view: true },
+      look: "The papers’ twin, here a polynomial, has the DEQ’s four numbers but not its kernel entries; the injected twin is much closer." },
+  ];
+  const CELL_TRIES = [
+    { name: "Input too weak", set: { cell: "swiglu", strength: strengths.indexOf(1), input: inputs.indexOf(0.5) },
+      look: "A SwiGLU block with a weak input does not settle: move the point up." },
+    { name: "Input strong enough", set: { cell: "swiglu", strength: strengths.indexOf(1), input: inputs.indexOf(2) },
+      look: "The same block with an input four times as large settles." },
+    { name: "A norm is no guarantee", set: { cell: "residual", strength: strengths.indexOf(1), input: inputs.indexOf(0.12) },
+      look: "RMSNorm bounds the state, but a weak input leaves it wandering: the rate is just above 1." },
+    { name: "Feedback above 1", set: { cell: "deq", strength: strengths.indexOf(1.5), input: inputs.indexOf(1) },
+      look: "A saturating activation can settle although σₐ² > 1: the input brings it to where its slope is small." },
+  ];
 
-  function choice() {
-    return Object.fromEntries(Object.keys(START).map((name) => [name, name === "activation" ? control(name).value : Number(control(name).value)]));
+  // Controls of a table, in a place of the page.
+  function build(place, controls) {
+    place.classList.add("play-controls");
+    for (const [name, { label, options, range }] of Object.entries(controls)) {
+      const field = document.createElement(options ? "select" : "input");
+      field.name = name;
+      if (options) for (const [value, text] of Object.entries(options)) field.add(new Option(text, value));
+      else Object.assign(field, { type: "range", min: range[0], max: range[1], step: range[2] });
+      const shell = place.appendChild(document.createElement("label"));
+      shell.append(label, ...(options ? [] : [document.createElement("output")]), field);
+    }
   }
 
+  function buildTries(place, tries, onChange) {
+    place.classList.add("play-try");
+    place.innerHTML = '<div role="group" aria-label="What to try"><strong>What to try:</strong></div><p class="play-look" aria-live="polite"></p>';
+    for (const { name, set } of tries) {
+      const button = place.firstChild.appendChild(document.createElement("button"));
+      button.type = "button";
+      button.textContent = name;
+      button.addEventListener("click", () => {
+        choose(set);
+        onChange();
+      });
+    }
+  }
+
+  const get = (field) => (field.type === "checkbox" ? field.checked : field.type === "range" ? Number(field.value) : field.value);
+  const ALL = [...Object.keys(CONTROLS), "view", ...Object.keys(CELL_CONTROLS)];
+  const START = { ...TRIES[0].set, ...CELL_TRIES[0].set };
+  const choice = () => Object.fromEntries(ALL.map((name) => [name, get(control(name))]));
+
   function choose(values) {
-    for (const [name, value] of Object.entries(values)) if (name in START) control(name).value = value;
+    for (const [name, value] of Object.entries(values)) {
+      if (!(name in START)) continue;
+      if (name === "view") control(name).checked = String(value) === "true";
+      else control(name).value = value;
+    }
   }
 
   function fromAddress() {
     const given = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-    return given.activation in activations ? { ...START, ...given } : START;
+    return given.activation in activations ? { ...START, ...given, cell: given.cell in CELLS ? given.cell : START.cell } : START;
   }
 
-  // --- pictures ---------------------------------------------------------------------------------------------------
+  // The values beside the sliders, and which button stands for what is chosen.
+  function showChoice(now) {
+    for (const [name, { format }] of Object.entries({ ...CONTROLS, ...CELL_CONTROLS })) {
+      if (!format) continue;
+      control(name).previousSibling.textContent = format(now[name]);
+      control(name).setAttribute("aria-valuetext", format(now[name]));
+    }
+    for (const [id, tries] of [["try", TRIES], ["cell-try", CELL_TRIES]]) {
+      const chosen = tries.findIndex(({ set }) => Object.keys(set).every((name) => set[name] === now[name]));
+      part(id).querySelectorAll("button").forEach((button, k) => button.setAttribute("aria-pressed", k === chosen));
+      part(id).querySelector(".play-look").textContent = chosen < 0 ? "Your own setting." : tries[chosen].look;
+    }
+  }
 
-  function showActivations(all, twin) {
-    const x = Array.from({ length: 241 }, (_, k) => -3 + k / 40);
-    const layers = all.papers.layers;
-    const series = [
-      { id: "deq", label: "DEQ", y: x.map(all.deq.layers[0].value) },
-      ...layers.map((layer, l) => ({ id: `papers${l + 1}`, label: `papers’ twin, layer ${l + 1}`, y: x.map(layer.value) })),
-    ];
+  // --- charts -----------------------------------------------------------------------------------------------------
+
+  const charts = {
+    kernel: window.playChart(part("kernel"), {
+      title: "Kernel entries of pairs of samples", xName: "entry of the DEQ:", xLabel: "entry of the DEQ / diagonal", yLabel: "other network − DEQ",
+      formatX: (x) => minus(x.toFixed(4)), formatY: (y) => minus(y.toFixed(4)),
+    }),
+    spectrum: window.playChart(part("spectrum"), {
+      title: "Eigenvalues of the kernel", xName: "eigenvalue", xLabel: "eigenvalue / diagonal of the kernel", yLabel: "density",
+      formatX: number, formatY: number,
+    }),
+    curve: window.playChart(part("curve"), {
+      title: "Predicted test accuracy", xName: "n =", xLabel: "training samples n", logarithmic: true,
+      formatX: String, formatY: (y) => (control("view").checked ? points(y) : percent(y)),
+    }),
+  };
+
+  // Each network's kernel is multiplied by the factor that brings it closest to the DEQ's.
+  function showKernel(all, classes) {
+    const rows = samples(classes, SAMPLES), kernels = Object.fromEntries(IDS.map((id) => [id, kernel(all[id], rows)]));
+    const unit = rows.reduce((sum, _, i) => sum + kernels.deq[i * (SAMPLES + 1)], 0) / SAMPLES;
+    const pairs = rows.flatMap((_, i) => rows.slice(0, i).map((_, j) => i * SAMPLES + j));
+    const order = pairs.sort((a, b) => kernels.deq[a] - kernels.deq[b]), x = order.map((k) => kernels.deq[k] / unit);
+    const distances = Object.fromEntries(OTHERS.map((id) => [id, distance(kernels.deq, kernels[id])]));
+    const kinds = { plain: "cross", papers: "ring", injected: "dot" };
+    const series = Object.entries(kinds).map(([id, kind]) => ({
+      id, kind, label: NAMES[id], y: order.map((k) => (distances[id].factor * kernels[id][k] - kernels.deq[k]) / unit),
+    }));
     const every = series.flatMap((one) => one.y);
-    const { weights, inject, amplitudes } = twin.injected;
-    charts.activations.show({
-      x, series, range: [Math.min(...every), Math.max(...every)],
-      summary: `The injected twin keeps the DEQ’s activation in two layers: ${number(weights[0])} of the input enters the first; ` +
-        `${number(weights[1])} of the first layer and ${number(inject[0])} of the input the second (variances), whose output is multiplied by ${number(amplitudes[1])}.`,
+    charts.kernel.show({
+      x, range: [Math.min(-LEAST, ...every), Math.max(LEAST, ...every)],
+      series: [{ id: "deq", label: "DEQ", y: x.map(() => 0), guide: true }, ...series],
+      errors: Object.fromEntries(OTHERS.map((id) => [id, distances[id].error])),
+      summary: `Kernel error: ${OTHERS.map((id) => `${NAMES[id]} ${short(distances[id].error)}`).join(", ")}, each up to a factor, which changes no prediction at the best ridge.`,
     });
   }
 
   function showSpectrum(all, classes, n) {
-    const found = Object.fromEntries(IDS.map((id) => [id, { diagonal: all[id].scalars().diagonal, ...spectrum(all[id].scalars(), classes, n) }]));
-    const x = [...new Set(IDS.flatMap((id) => found[id].points(60).map((value) => value / found[id].diagonal)))].sort((a, b) => a - b);
+    const spectra = Object.fromEntries(IDS.map((id) => [id, { diagonal: all[id].scalars().diagonal, ...spectrum(all[id].scalars(), classes, n) }]));
+    const x = [...new Set(IDS.flatMap((id) => spectra[id].points(60).map((value) => value / spectra[id].diagonal)))].sort((a, b) => a - b);
     const within = (one, value) => one.bulks.some(([low, high]) => value > low - 1e-9 && value < high + 1e-9);
     const series = IDS.map((id) => ({
       id, label: NAMES[id],
-      y: x.map((place) => place * found[id].diagonal).map((value) =>
-        (within(found[id], value) ? found[id].density(value) * found[id].diagonal : null)),
+      y: x.map((place) => place * spectra[id].diagonal).map((value) =>
+        (within(spectra[id], value) ? spectra[id].density(value) * spectra[id].diagonal : null)),
     }));
-    const own = found.deq, unit = own.diagonal;
-    const marks = own.isolated.map((one) => ({
-      kind: "stem", id: "deq", x: one.value / unit, height: 0.6,
-      label: `isolated; ${percent(one.alignment[0] + one.alignment[1], true)} of its eigenvector tells the classes`,
-    }));
-    if (own.atom) {
-      marks.push({ kind: "stem", id: "deq", x: own.atom.value / unit, height: 0.95, label: `${own.atom.count} of ${n} eigenvalues in one place` });
-    }
-    // An edge where n is close to p is a pole: the picture is cut at four times the middle of the density.
-    const inside = series[0].y.filter((y) => y > 0).sort((a, b) => a - b);
-    const top = Math.min(Math.max(...inside), 4 * inside[Math.floor(inside.length / 2)]);
-    const above = own.isolated.filter((one) => one.value > own.bulks[own.bulks.length - 1][1]);
+    const rug = IDS.flatMap((id) => {
+      const { isolated, atom, diagonal } = spectra[id];
+      const marks = isolated.map((one) => ({
+        id, x: one.value / diagonal, label: `${NAMES[id]}: isolated; its eigenvector tells the classes apart to ${percent(100 * one.contrast, 0)}`,
+      }));
+      return atom ? [{ id, x: atom.value / diagonal, many: atom.count, label: `${NAMES[id]}: ${atom.count} eigenvalues in one place` }, ...marks] : marks;
+    });
+    const { isolated, atom } = spectra.deq, telling = isolated.some((one) => one.contrast > 0.1);
+    const seen = isolated.length === 0 ? "No eigenvalue of the DEQ is isolated"
+      : `Isolated eigenvalues of the DEQ (marks below the curves): ${isolated.length}`;
+    const many = atom ? ` Circles: ${atom.count} of ${n} eigenvalues in one place.` : "";
     charts.spectrum.show({
-      x, series, marks, range: [0, 1.05 * top],
-      summary: above.length
-        ? `${above.length === 1 ? "One eigenvalue stands" : `${above.length} eigenvalues stand`} above the others: the classes can be seen in the kernel.`
-        : "No eigenvalue stands above the others: the classes cannot be seen in the kernel’s spectrum.",
+      x, series, rug, range: [0, Math.max(...series.flatMap((one) => one.y))],
+      summary: `${seen}. ${telling ? "An eigenvector tells the classes apart." : "No single eigenvector tells the classes apart."}${many}`,
     });
   }
 
   let curves = {};
 
-  function showCurve(n) {
-    const ready = IDS.filter((id) => curves[id]);
+  function showCurve({ n: place, view }) {
+    const ready = IDS.filter((id) => curves[id]), n = SIZES[place];
     if (!ready.includes("deq")) return;
-    const shift = (k) => (differences() ? curves.deq[k].accuracy : 0);
-    const series = ready.map((id) => ({ id, label: NAMES[id], y: curves[id].map((one, k) => one.accuracy - shift(k)) }));
+    const value = (id, k) => 100 * (curves[id][k].accuracy - (view ? curves.deq[k].accuracy : 0));
+    const series = ready.map((id) => ({ id, label: NAMES[id], y: SIZES.map((_, k) => value(id, k)) }));
     const every = series.flatMap((one) => one.y);
-    let low = Math.min(...every), high = Math.max(...every);
-    if (differences()) [low, high] = [Math.min(low, -0.001), Math.max(high, 0.001)];
-    else [low, high] = [Math.max(0, Math.floor(low * 20 - 0.2) / 20), Math.min(1, Math.ceil(high * 20 + 0.2) / 20)];
-    const k = SIZES.indexOf(n);
-    const gap = ready.filter((id) => id !== "deq").map((id) => `${NAMES[id]} ${points(curves[id][k].accuracy - curves.deq[k].accuracy)}`);
+    const low = Math.min(...every), high = Math.max(...every), least = view ? 0.1 : 1, pad = high - low < least ? least : 0;
+    const gaps = ready.slice(1).map((id) => `${NAMES[id]} ${points(100 * (curves[id][place].accuracy - curves.deq[place].accuracy))}`);
     charts.curve.show({
-      x: SIZES, series, range: [low, high], marks: [{ kind: "line", x: n }],
-      yLabel: differences() ? "difference, points" : "test accuracy",
-      summary: `At n = ${n}: DEQ ${percent(curves.deq[k].accuracy)}${gap.length ? `; beside it, in points: ${gap.join(", ")}.` : "."}`,
+      x: SIZES, series, range: [low - pad, high + pad], line: n,
+      yLabel: view ? "difference, percentage points" : "test accuracy, %",
+      summary: `n = ${n}: DEQ ${percent(100 * curves.deq[place].accuracy)}${gaps.length ? `; percentage points from it: ${gaps.join(", ")}.` : "."}`,
     });
   }
 
   function showNumbers(all) {
-    const body = root.querySelector("#play-numbers tbody");
-    body.replaceChildren(...IDS.map((id) => {
-      const found = all[id].scalars(), row = document.createElement("tr");
-      [NAMES[id], found.diagonal, found.linear / found.diagonal, found.norm / found.diagonal, found.trace / found.diagonal].forEach((value, k) => {
-        const cell = row.appendChild(document.createElement(k ? "td" : "th"));
-        cell.textContent = k ? number(value) : value;
-      });
-      return row;
-    }));
+    const rows = IDS.map((id) => {
+      const { diagonal, linear, norm, trace } = all[id].scalars();
+      return `<tr><th>${NAMES[id]}</th>${[diagonal, linear / diagonal, norm / diagonal, trace / diagonal].map((value) => `<td>${number(value)}</td>`).join("")}</tr>`;
+    });
+    part("numbers").innerHTML =
+      `<thead><tr><th>network</th><th>γ²</th><th>α₁/γ²</th><th>α₂/γ²</th><th>α₃/γ²</th></tr></thead><tbody>${rows.join("")}</tbody>`;
   }
 
-  function showRecipe({ activation, sigma, distance, spread }, n) {
-    root.querySelector("#play-recipe").textContent = [
+  function showRecipe({ activation, sigma, distance: gap, spread }, n) {
+    part("recipe").textContent = [
       "import numpy as np",
       "import notsodeep as nsd",
       "",
       `deq = nsd.DEQ("${activation}", sigma_a2=${sigma / 100}).centred(1.0)`,
       "twin = nsd.design(deq, tau0=1.0)",
       `means = np.zeros((2, ${DIMENSION}))`,
-      `means[:, 0] = -${distance / 2}, ${distance / 2}`,
+      `means[:, 0] = -${gap / 2}, ${gap / 2}`,
       `spread = ${spread} / np.sqrt(${DIMENSION})`,
       "mixture = nsd.GaussianMixture(means, [1 - spread, 1 + spread])",
       `print(nsd.limiting_density(deq, mixture, n=${n}).describe())`,
@@ -142,64 +236,108 @@
     ].join("\n");
   }
 
+  // --- cells ------------------------------------------------------------------------------------------------------
+
+  const phase = window.playPhase(part("phase"), (place) => {
+    choose(place);
+    updateCell();
+  });
+
+  const RECIPES = {
+    deq: (s) => [`model = nsd.DEQ("tanh", sigma_a2=${s}, sigma_b2=1.0)`],
+    residual: (s) => [
+      "z, x = cells.state(), cells.input()",
+      `branch = cells.dense(cells.activation(cells.dense(z, 1.0), "gelu"), ${s})`,
+      "model = nsd.Equilibrium(cells.norm(z + branch + cells.dense(x, 1.0)))",
+    ],
+    swiglu: (s) => [
+      "def sublayer(y):",
+      '    gate = cells.activation(cells.dense(y, 1.0), "swish")',
+      `    return cells.norm(y + cells.dense(gate * cells.dense(y, 1.0), ${s}))`,
+      "",
+      "z, x = cells.state(), cells.input()",
+      "model = nsd.Equilibrium(sublayer(sublayer(z + cells.dense(x, 1.0))))",
+    ],
+  };
+
+  function showCell({ cell, strength, input }) {
+    const rate = cellTables[cell].rate[input][strength] / 1e4, steps = cellTables[cell].steps[input][strength];
+    phase.show({ cell, strength, input, title: CELLS[cell].label, xLabel: CELLS[cell].axis });
+    part("answer").replaceChildren(
+      Object.assign(document.createElement("strong"), { textContent: steps ? `Settles in about ${steps} steps.` : "Does not settle." }),
+      ` Rate ${rate.toFixed(3)} per step. `,
+      steps ? "After them the state changes by less than a thousandth of its size." : "Small errors do not shrink.",
+    );
+    part("cell-recipe").textContent = [
+      "import numpy as np", "import notsodeep as nsd", ...(cell === "deq" ? [] : ["from notsodeep import cells"]), "",
+      ...RECIPES[cell](strengths[strength].toFixed(1)),
+      `X = np.full((1, 1), ${inputs[input]})  # one sample, by its norm`,
+      "print(nsd.forecast(model, X).advice)",
+    ].join("\n");
+  }
+
   // --- one change after the other -----------------------------------------------------------------------------------
 
-  let turn = 0;
+  let requested = null, timer = null;
+
+  // The address of the page holds what is chosen. Browsers limit how often it may change.
+  function remember() {
+    clearTimeout(timer);
+    timer = setTimeout(() => history.replaceState(null, "", `#${new URLSearchParams(choice())}`), 100);
+  }
+
+  function updateCell() {
+    showChoice(choice());
+    showCell(choice());
+    remember();
+  }
 
   function update() {
-    const mine = ++turn, now = choice(), n = SIZES[now.n];
-    const outputs = {
-      sigma: (now.sigma / 100).toFixed(2), distance: now.distance.toFixed(1), spread: now.spread.toFixed(1), n: String(n),
-    };
-    for (const [name, text] of Object.entries(outputs)) root.querySelector(`output[for=play-${name}]`).textContent = text;
-    control("n").setAttribute("aria-valuetext", `${n} samples`);
-    control("sigma").setAttribute("aria-valuetext", outputs.sigma);
-    const twin = window.playTwins.table[now.activation][now.sigma - window.playTwins.first];
-    const all = models(now.activation, now.sigma / 100, twin), classes = mixture(DIMENSION, now.distance, now.spread);
-    showActivations(all, twin);
+    const now = choice(), n = SIZES[now.n];
+    showChoice(now);
+    const all = models(now.activation, now.sigma / 100, window.playTwins[now.activation][now.sigma]);
+    const classes = mixture(DIMENSION, now.distance, now.spread);
     showSpectrum(all, classes, n);
-    showNumbers(all);
     showRecipe(now, n);
-    history.replaceState(null, "", `#${new URLSearchParams(now)}`);
-    performance.mark("play-first-picture");
-    // A change of n alone moves a line in the curve; anything else asks for new curves, one model at a time.
+    remember();
+    // A change of n alone moves a line in the curve; anything else asks for new kernels, and curves one by one.
     const key = [now.activation, now.sigma, now.distance, now.spread].join();
-    if (key === curves.key) return showCurve(n);
-    const fresh = { key };
-    const queue = [...IDS];
+    if (key === requested) return showCurve(now);
+    requested = key;
+    showKernel(all, classes);
+    showNumbers(all);
+    const fresh = {}, queue = [...IDS];
     function next() {
-      if (mine !== turn) return;
+      if (key !== requested) return;
       const id = queue.shift();
       if (id === undefined) {
-        performance.mark("play-complete");
         root.dataset.ready = key;
         return;
       }
       fresh[id] = learningCurve(all[id], classes, SIZES);
-      if (mine !== turn) return;
       curves = fresh;
-      showCurve(n);
+      showCurve(choice());
       setTimeout(next);
     }
     setTimeout(next);
   }
 
   function start() {
-    for (const [name, { label }] of Object.entries(activations)) control("activation").add(new Option(label, name));
+    build(part("controls"), CONTROLS);
+    build(part("cell-controls"), CELL_CONTROLS);
+    buildTries(part("try"), TRIES, update);
+    buildTries(part("cell-try"), CELL_TRIES, updateCell);
     choose(fromAddress());
-    for (const name of Object.keys(START)) control(name).addEventListener("input", update);
-    for (const view of root.querySelectorAll("[name=view]")) view.addEventListener("input", () => showCurve(SIZES[choice().n]));
-    root.querySelector("#play-again").addEventListener("click", () => {
-      choose(START);
-      update();
-    });
+    for (const name of ALL) control(name).addEventListener("input", name in CELL_CONTROLS ? updateCell : update);
     window.addEventListener("hashchange", () => {
       choose(fromAddress());
+      updateCell();
       update();
     });
+    updateCell();
     update();
   }
 
-  window.play = { charts, sizes: SIZES, dimension: DIMENSION, choice };
+  window.play = { charts, sizes: SIZES, dimension: DIMENSION, choice, tries: TRIES, cellTries: CELL_TRIES };
   start();
 })();

@@ -1,16 +1,18 @@
-// A line chart as SVG that answers to the pointer, to touch and to the arrow keys.
+// A chart as SVG that answers to the pointer, to touch and to the arrow keys.
 //
-//   const chart = playChart(element, {title, xLabel, yLabel, logarithmic, formatX, formatY});
-//   chart.show({x: [...], series: [{id, label, y: [...]}], marks: [...], range: [low, high], summary, yLabel});
+//   const chart = playChart(element, {title, xName, xLabel, yLabel, logarithmic, formatX, formatY});
+//   chart.show({x: [...], series: [{id, label, y: [...], kind}], rug: [...], line, range, summary, yLabel});
 //
-// All series share the points x. Each has the colour and the dashes of its id, which docs/assets/play.css has.
-// Marks are {x, label, id, kind: "line" | "stem", height}: vertical lines, or stems that stand on the axis.
+// All series share the points x. Each has the colour and the dashes of its id, which docs/assets/play.css has; `kind` is
+// "line" (if not given) or a mark: "ring", "dot" or "cross". A rug is {x, id, label, many}: short marks on the axis, one
+// row of them for each series, a circle where `many` values are in one place. `line` is a vertical line at an x, `range`
+// what the vertical axis must hold.
 window.playChart = function (element, options) {
   "use strict";
-  const SVG = "http://www.w3.org/2000/svg";
-  const MARGIN = { left: 52, right: 12, top: 10, bottom: 40 };
-  const HEIGHT = 270;
-  let shown = null, index = null, places = null;
+  const { draw, ticks, logTicks, drawAxes } = window.playAxes;
+  const MARGIN = { left: 62, right: 20, top: 10, bottom: 42 };
+  const HEIGHT = 280, ROW = 9;
+  let shown = null, index = null, places = null, frame = null;
 
   element.classList.add("play-chart");
   element.innerHTML =
@@ -22,95 +24,68 @@ window.playChart = function (element, options) {
   part("title").textContent = options.title;
   plot.setAttribute("aria-label", `Chart: ${options.title}. Left and right arrows read its values.`);
 
-  function draw(name, attributes, parent = svg, text = null) {
-    const node = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-    if (text !== null) node.textContent = text;
-    return parent.appendChild(node);
-  }
-
-  // Round numbers between two ends: steps of 1, 2 or 5 times a power of ten.
-  function ticks(low, high, wanted) {
-    const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].find((factor) => factor * power >= raw) * power;
-    const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k++) found.push(Number((k * step).toPrecision(12)));
-    return found;
-  }
-
-  function powerTicks(low, high) {
-    const found = [];
-    for (let power = 10 ** Math.floor(Math.log10(low)); power <= high; power *= 10) {
-      for (const factor of [1, 2, 5]) if (factor * power >= low * 0.999 && factor * power <= high * 1.001) found.push(factor * power);
-    }
-    return found;
-  }
-
-  function scales(width) {
+  function scales() {
     const map = options.logarithmic ? Math.log : (x) => x;
-    const all = [...shown.x, ...shown.marks.map((mark) => mark.x)];
-    const left = Math.min(...all), right = Math.max(...all);
+    const all = [...shown.x, ...shown.rug.map((mark) => mark.x)];
+    const [left, right] = [Math.min(...all), Math.max(...all)];
     const pad = options.logarithmic ? 0 : 0.02 * (right - left);
     const start = map(left) - pad, span = map(right) + pad - start || 1;
-    const [low, high] = shown.range;
-    const inner = width - MARGIN.left - MARGIN.right, tall = HEIGHT - MARGIN.top - MARGIN.bottom;
+    const { low, high, list: yTicks } = ticks(...shown.range, 5, true);
+    const wide = frame.right - frame.left, tall = frame.floor - frame.top;
     return {
-      x: (value) => MARGIN.left + (inner * (map(value) - start)) / span,
-      y: (value) => MARGIN.top + tall * (1 - (Math.min(Math.max(value, low), high) - low) / (high - low || 1)),
-      xTicks: options.logarithmic ? powerTicks(left, right) : ticks(left - pad, right + pad, Math.max(4, Math.floor(width / 70))),
-      yTicks: ticks(low, high, 5),
+      x: (value) => frame.left + (wide * (map(value) - start)) / span,
+      y: (value) => frame.top + tall * (1 - (value - low) / (high - low || 1)),
+      xTicks: options.logarithmic ? logTicks(left, right) : ticks(left - pad, right + pad, Math.max(3, Math.floor(wide / 55))).list,
+      yTicks,
     };
   }
 
-  function axes(scale, width) {
-    const bottom = HEIGHT - MARGIN.bottom;
-    for (const value of scale.yTicks) {
-      draw("line", { class: "grid", x1: MARGIN.left, x2: width - MARGIN.right, y1: scale.y(value), y2: scale.y(value) });
-      draw("text", { class: "tick", x: MARGIN.left - 6, y: scale.y(value) + 4, "text-anchor": "end" }, svg, options.formatY(value, true));
-    }
-    for (const value of scale.xTicks) {
-      draw("line", { class: "tick", x1: scale.x(value), x2: scale.x(value), y1: bottom, y2: bottom + 4 });
-      draw("text", { class: "tick", x: scale.x(value), y: bottom + 17, "text-anchor": "middle" }, svg, options.formatX(value, true));
-    }
-    draw("line", { class: "axis", x1: MARGIN.left, x2: width - MARGIN.right, y1: bottom, y2: bottom });
-    draw("text", { class: "label", x: (MARGIN.left + width - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, svg, options.xLabel);
-    const middle = (MARGIN.top + bottom) / 2;
-    draw("text", { class: "label", x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` }, svg, shown.yLabel ?? options.yLabel);
-  }
+  // A mark of a scatter plot around a point, as the text of a path.
+  const MARKS = {
+    ring: (x, y) => `M${x - 3},${y}a3,3 0 1,0 6,0a3,3 0 1,0 -6,0`,
+    dot: (x, y) => `M${x - 1},${y}a1,1 0 1,0 2,0a1,1 0 1,0 -2,0`,
+    cross: (x, y) => `M${x - 2.5},${y - 2.5}l5,5m0,-5l-5,5`,
+  };
+  const pixel = (value) => Math.round(10 * value) / 10;
 
-  function path(scale, series) {
+  function path(series) {
     let text = "", pen = "M";
+    const mark = MARKS[series.kind];
     shown.x.forEach((x, k) => {
       const y = series.y[k];
       if (y === null || !Number.isFinite(y)) pen = "M";
+      else if (mark) text += mark(pixel(places.x(x)), pixel(places.y(y)));
       else {
-        text += `${pen}${scale.x(x).toFixed(2)},${scale.y(y).toFixed(2)}`;
+        text += `${pen}${places.x(x).toFixed(2)},${places.y(y).toFixed(2)}`;
         pen = "L";
       }
     });
     return text;
   }
 
+  const row = (id) => frame.floor + ROW * (0.5 + shown.series.findIndex((one) => one.id === id)) + 3;
+
   function render() {
     if (shown === null) return;
-    const width = Math.max(plot.clientWidth, 240);
+    const width = Math.max(plot.clientWidth, 240), bottom = HEIGHT - MARGIN.bottom;
+    frame = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom, floor: bottom };
+    if (shown.rug.length) frame.floor = bottom - ROW * shown.series.length - 6;
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     svg.setAttribute("width", width);
     svg.setAttribute("height", HEIGHT);
     svg.replaceChildren();
-    const scale = (places = scales(width));
-    axes(scale, width);
-    const bottom = HEIGHT - MARGIN.bottom;
-    for (const mark of shown.marks.filter((one) => one.kind === "line")) {
-      draw("line", { class: "play-marker", x1: scale.x(mark.x), x2: scale.x(mark.x), y1: MARGIN.top, y2: bottom });
+    places = scales();
+    drawAxes(svg, frame, places, { ...places, xLabel: options.xLabel, yLabel: shown.yLabel ?? options.yLabel });
+    if (shown.line !== undefined) {
+      draw(svg, "line", { class: "play-marker", x1: places.x(shown.line), x2: places.x(shown.line), y1: frame.top, y2: bottom });
     }
-    for (const series of shown.series) draw("path", { class: `play-line ${series.id}`, d: path(scale, series) });
-    for (const mark of shown.marks.filter((one) => one.kind === "stem")) {
-      const top = bottom - (bottom - MARGIN.top) * mark.height;
-      draw("line", { class: `play-stem ${mark.id}`, x1: scale.x(mark.x), x2: scale.x(mark.x), y1: bottom, y2: top });
-      draw("circle", { class: `play-dot ${mark.id}`, cx: scale.x(mark.x), cy: top, r: 4 });
+    for (const series of shown.series) draw(svg, "path", { class: `play-${series.kind ?? "line"} ${series.id}`, d: path(series) });
+    for (const mark of shown.rug) {
+      const x = places.x(mark.x), y = row(mark.id);
+      if (mark.many) draw(svg, "circle", { class: `play-dot-rug ${mark.id}`, cx: x, cy: y, r: 4 });
+      else draw(svg, "line", { class: `play-rug ${mark.id}`, x1: x, x2: x, y1: y - 4, y2: y + 4 });
     }
-    draw("g", { class: "cursor" });
+    draw(svg, "g", { class: "cursor" });
     point();
   }
 
@@ -122,19 +97,20 @@ window.playChart = function (element, options) {
     if (index === null) return;
     index = Math.min(Math.max(index, 0), shown.stops.length - 1);
     const stop = shown.stops[index], x = places.x(stop.x);
-    draw("line", { class: "play-cursor", x1: x, x2: x, y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }, cursor);
+    draw(cursor, "line", { class: "play-cursor", x1: x, x2: x, y1: frame.top, y2: frame.bottom });
     if (stop.k !== undefined) {
       for (const series of shown.series) {
         const y = series.y[stop.k];
-        if (y !== null && Number.isFinite(y)) draw("circle", { class: `play-dot ${series.id}`, cx: x, cy: places.y(y), r: 4 }, cursor);
+        if (y !== null && Number.isFinite(y)) draw(cursor, "circle", { class: `play-point ${series.id}`, cx: x, cy: places.y(y), r: 4 });
       }
     }
-    const rows = stop.mark ? [stop.mark.label] : shown.series.map((series) =>
+    const named = shown.series.filter((series) => !series.guide);
+    const rows = stop.mark ? [stop.mark.label] : named.map((series) =>
       `${series.label}: ${series.y[stop.k] === null ? "–" : options.formatY(series.y[stop.k])}`);
     const head = `${options.xName} ${options.formatX(stop.x)}`;
     tip.replaceChildren(...[head, ...rows].map((text, k) => {
       const line = document.createElement(k === 0 ? "strong" : "span");
-      if (k > 0) line.className = stop.mark ? stop.mark.id : shown.series[k - 1].id;
+      if (k > 0) line.className = stop.mark ? stop.mark.id : named[k - 1].id;
       line.textContent = text;
       return line;
     }));
@@ -145,10 +121,13 @@ window.playChart = function (element, options) {
 
   function nearest(event) {
     const x = event.clientX - svg.getBoundingClientRect().left;
+    const y = event.clientY - svg.getBoundingClientRect().top;
     let best = 0;
+    // Marks of the rug are chosen in its rows, points of the series above them.
+    const inRug = shown.rug.length > 0 && y > frame.floor;
+    const distance = (one) => Math.abs(places.x(one.x) - x) + (one.mark ? Math.abs(row(one.mark.id) - y) : 0) +
+      (Boolean(one.mark) === inRug ? 0 : 1e4);
     shown.stops.forEach((stop, k) => {
-      // A mark is easier to hit than a point of a curve.
-      const distance = (one) => Math.abs(places.x(one.x) - x) - (one.mark ? 5 : 0);
       if (distance(stop) < distance(shown.stops[best])) best = k;
     });
     index = best;
@@ -179,17 +158,17 @@ window.playChart = function (element, options) {
 
   return {
     show(what) {
-      shown = { marks: [], summary: "", ...what };
-      // Where the cursor may stand: points of the curves, and marks that have something to say.
+      shown = { rug: [], summary: "", ...what };
+      // Where the cursor may stand: points of the curves, and marks of the rug.
       const every = Math.max(1, Math.round(shown.x.length / 60));
       shown.stops = [
         ...shown.x.map((x, k) => ({ x, k })).filter((stop) => stop.k % every === 0),
-        ...shown.marks.filter((mark) => mark.label).map((mark) => ({ x: mark.x, mark })),
+        ...shown.rug.map((mark) => ({ x: mark.x, mark })),
       ].sort((a, b) => a.x - b.x);
       part("legend").replaceChildren(...shown.series.map((series) => {
-        const item = document.createElement("li");
-        const sample = draw("svg", { width: 30, height: 10, "aria-hidden": "true" }, item);
-        draw("path", { class: `play-line ${series.id}`, d: "M1,5L29,5" }, sample);
+        const item = document.createElement("li"), wide = series.kind ? 12 : 30;
+        const sample = draw(item, "svg", { width: wide, height: 12, "aria-hidden": "true" });
+        draw(sample, "path", { class: `play-${series.kind ?? "line"} ${series.id}`, d: series.kind ? MARKS[series.kind](6, 6) : "M1,6L29,6" });
         item.append(series.label);
         return item;
       }));

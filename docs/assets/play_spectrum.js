@@ -77,7 +77,8 @@ window.playSpectrum = (function () {
     return { g, R, scale, ...eigen(matrix.map((row, i) => row.map((value, j) => value / (scale[i] * scale[j])))) };
   }
 
-  // Squared projections of the eigenvector of an isolated eigenvalue on the two classes, (6.12).
+  // Of the eigenvector of an isolated eigenvalue, (6.12): squared projections on the two classes, and its contrast, the
+  // squared projection on the vector that is -1 on one class and 1 on the other.
   function alignment(classes, scalars, z, index) {
     const { g, R, scale, vectors } = scaledEigen(classes, scalars, z);
     const { means, variances, ratios } = classes;
@@ -91,7 +92,8 @@ window.playSpectrum = (function () {
     const length = along * along * R * R * common +
       rates.reduce((sum, rate, a) => sum + (y[a] * y[a] * rate) / (ratios[a] * g[a] ** 2) +
         y[2] * y[2] * 2 * norm * ratios[a] * variances[a] ** 2 * rate, 0);
-    return ratios.map((r, a) => y[a] ** 2 / (r * length));
+    const [one, two] = ratios.map((r, a) => y[a] / Math.sqrt(r * length));
+    return { alignment: [one ** 2, two ** 2], contrast: (one - two) ** 2 / 2 };
   }
 
   function bisect(test, low, high) {
@@ -129,7 +131,7 @@ window.playSpectrum = (function () {
     for (let k = 0; k < 3; k++) {
       if (!(sign(low, k) <= 0 && sign(high, k) > 0)) continue;
       const z = bisect((place) => sign(place, k) > 0, low, high);
-      found.push({ z, alignment: alignment(classes, scalars, z, k) });
+      found.push({ z, ...alignment(classes, scalars, z, k) });
     }
     return found;
   }
@@ -153,7 +155,7 @@ window.playSpectrum = (function () {
   }
 
   // The predicted spectrum of n samples of a mixture for a kernel with these scalars, (6.4).
-  //   bulks: intervals; isolated: [{value, alignment}]; atom: {value, count} or null; density(value); points
+  //   bulks: intervals; isolated: [{value, alignment, contrast}]; atom: {value, count} or null; density(value); points
   function spectrum(scalars, mixture, n) {
     const classes = { ...mixture, ratios: [n / (2 * mixture.p), n / (2 * mixture.p)] };
     const origin = scalars.diagonal - scalars.linear, stretch = scalars.linear;
@@ -172,7 +174,7 @@ window.playSpectrum = (function () {
       .filter(({ z }) => standsOut(classes, n, intervals, z));
     return {
       bulks: intervals.map((bulk) => bulk.map(place)),
-      isolated: found.map((one) => ({ value: place(one.z), alignment: one.alignment })).sort((a, b) => a.value - b.value),
+      isolated: found.map(({ z, ...one }) => ({ value: place(z), ...one })).sort((a, b) => a.value - b.value),
       atom: n > mixture.p ? { value: origin, count: n - mixture.p - moved } : null,
       density: (value) => {
         const z = (value - origin) / stretch;

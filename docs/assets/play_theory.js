@@ -57,7 +57,7 @@ window.playTheory = (function () {
 
   // --- Gaussian moments, section 2 -------------------------------------------------------------------------------
 
-  const TERMS = 14; // of Mehler's series: correlations here are below 0.1
+  const TERMS = 14; // of Mehler's series: correlations between samples here are below 0.4
   const REACH = 9; // beyond 9 standard deviations nothing is left
 
   // Nodes and weights of the Gauss-Legendre rule on [-1, 1], by Newton's method on the Legendre polynomial.
@@ -134,7 +134,8 @@ window.playTheory = (function () {
   // --- models ----------------------------------------------------------------------------------------------------
   // A model has layers and
   //   diagonal(s)      the kernel of a sample of squared norm s with itself,
-  //   series(s, t)     g_0, g_1, g_2 of (11.7) for squared norms s and t,
+  //   entry(s, t, c)   the kernel of two samples with squared norms s and t and inner product c,
+  //   series(s, t)     g_0, g_1, g_2 of (11.7): its expansion in c,
   //   scalars()        alpha_1, alpha_2, alpha_3 and gamma^2 of (4.6) or (4.14).
 
   // z = phi(sigma_a A z + sigma_b B x)/sqrt(m), with phi centred by (2.11).
@@ -163,18 +164,27 @@ window.playTheory = (function () {
       variances.set(square, value);
       return value;
     }
+    // The covariance of what enters the neurons, lambda = sigma_a2 F(lambda) + sigma_b2 c, (3.5), by (3.6).
+    function covariance(first, second, inner) {
+      let lambda = sigmaB2 * inner;
+      for (let step = 0; step < 60; step++) {
+        const [value, slope] = duals(first, second, lambda);
+        const change = (sigmaA2 * value + sigmaB2 * inner - lambda) / (1 - sigmaA2 * slope);
+        lambda += change;
+        if (Math.abs(change) < 1e-15) break;
+      }
+      return lambda;
+    }
     return {
       layers: [layer],
       diagonal: (square) => moments(layer, variance(square)).energy,
+      entry(left, right, inner) {
+        const first = moments(layer, variance(left)), second = moments(layer, variance(right));
+        return duals(first, second, covariance(first, second, inner))[0];
+      },
       series(left, right) {
         const first = moments(layer, variance(left)), second = moments(layer, variance(right));
-        let lambda = 0; // (3.5) for orthogonal samples, by (3.6)
-        for (let step = 0; step < 60; step++) {
-          const [value, slope] = duals(first, second, lambda);
-          const change = (sigmaA2 * value - lambda) / (1 - sigmaA2 * slope);
-          lambda += change;
-          if (Math.abs(change) < 1e-15) break;
-        }
+        const lambda = covariance(first, second, 0);
         const [value, slope, curvature] = duals(first, second, lambda);
         const gain = 1 - sigmaA2 * slope, rate = sigmaB2 / gain;
         return [value, slope * rate, (curvature * rate * rate) / (2 * gain)]; // (5.3)
@@ -201,6 +211,16 @@ window.playTheory = (function () {
       layers, weights, inject,
       diagonal(square) {
         return layers.reduce((q, layer, l) => moments(layer, weights[l] * q + inject[l] * square).energy, square);
+      },
+      entry(left, right, inner) {
+        let q = left, r = right, covariance = inner;
+        layers.forEach((layer, l) => {
+          const first = moments(layer, weights[l] * q + inject[l] * left);
+          const second = moments(layer, weights[l] * r + inject[l] * right);
+          covariance = duals(first, second, weights[l] * covariance + inject[l] * inner)[0];
+          [q, r] = [first.energy, second.energy];
+        });
+        return covariance;
       },
       series(left, right) {
         let q = left, r = right, series = [0, 1, 0]; // of the inner product itself

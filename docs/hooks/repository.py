@@ -1,9 +1,8 @@
-"""The site has more than `docs/`: what a page links to elsewhere in the repository is taken in.
+"""Files outside `docs/` that a page links to become part of the site.
 
-One rule. A link is written as it works in the repository, `../benchmarks/README.md` from a page of `docs/`,
-`docs/theory.md` from the README. A file that is linked and stands outside of `docs/` becomes a page (or a plain file)
-of the site under `repository/`, and so do the files that it links to; the README is the first page. A link to what is
-not there is left as it is, and the strict build stops at it.
+A link is written as it works in the repository, `../benchmarks/README.md` from a page of `docs/`, `docs/theory.md`
+from the changelog. A linked file outside `docs/` becomes a page (or a plain file) of the site under `repository/`,
+and so do the files that it links to. A link to a missing file is left as it is, and the strict build stops at it.
 """
 
 from __future__ import annotations
@@ -17,25 +16,22 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-HOME = "README.md"
-# Taken in without a link: the navigation names them.
-ALWAYS = (HOME, "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md")
+# Included without a link, because the navigation names it.
+ALWAYS = ("CHANGELOG.md",)
 LINK = re.compile(r"(\]\()([^)\s#:<>]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
-# Where a file of the site stands in the repository: "index.md" → "README.md". Filled anew for every build.
+# Repository path of each included file: "repository/CHANGELOG.md" → "CHANGELOG.md". Rebuilt for every build.
 _origin: dict[str, str] = {}
 
 
 def site_path(path: str) -> str:
     """Where a file of the repository is on the site."""
-    if path == HOME:
-        return "index.md"
     return path.removeprefix("docs/") if path.startswith("docs/") else f"repository/{path}"
 
 
 def repository_path(uri: str) -> str:
-    """The inverse: where a file of the site stands in the repository."""
+    """The inverse of `site_path`."""
     return _origin.get(uri, f"docs/{uri}")
 
 
@@ -51,7 +47,7 @@ def _target(path: str, link: str) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Take in what is linked, and what that links to."""
+    """Include linked files, and the files that they link to."""
     root = Path(config.config_file_path).parent
     _origin.clear()
     waiting = list(ALWAYS)
@@ -70,7 +66,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Write the links as they are on the site."""
+    """Rewrite links to their places on the site."""
     uri = page.file.src_uri
     path = repository_path(uri)
 

@@ -23,6 +23,11 @@ EXTRA_OF = {
 }
 
 
+def install_hint(extra: str) -> str:
+    """The command that installs an extra. There is no release on a package index yet, so it names a clone."""
+    return f"pip install '.[{extra}]' (in a clone of the repository)"
+
+
 def needed(package: str, purpose: str) -> Any:
     """Import an optional package.
 
@@ -38,5 +43,5 @@ def needed(package: str, purpose: str) -> Any:
 def missing(package: str, purpose: str, module: str | None = None) -> MissingExtraError:
     """Construct the error for a `package` that is not installed, or for a `module` that it imports."""
     name = module or package
-    command = f'pip install "notsodeep[{EXTRA_OF[package]}]"'
-    return MissingExtraError(f"{purpose} needs the package {name}. Install it with: {command}", name=name)
+    hint = install_hint(EXTRA_OF[package])
+    return MissingExtraError(f"{purpose} needs the package {name}. Install it with: {hint}", name=name)

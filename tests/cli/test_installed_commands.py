@@ -43,3 +43,6 @@ def test_help_lists_them_all() -> None:
     shown = CliRunner().invoke(entry.app, ["--help"], env={"COLUMNS": "100"}).output
     for name in ("demo", "kernel", "verdict", "reproduce", "report", "explore"):
         assert f" {name} " in shown
+    commands = shown.partition("Commands")[2]
+    places = [commands.index(f" {name} ") for name in ("demo", "forecast", "verdict", "kernel", "reproduce")]
+    assert places == sorted(places), "the order of use: demo first, the laboratory last"

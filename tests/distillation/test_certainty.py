@@ -13,7 +13,6 @@ import notsodeep as nsd
 from notsodeep.distillation import Candidate, distill
 from notsodeep.distillation.certainty import (
     agreement_interval,
-    lower_bound,
     risk_of_claim,
     seconds_per_call,
 )
@@ -25,9 +24,7 @@ from notsodeep.nets import DEQNet
 
 def candidate(seconds: float, expected_error: float, risk: float, agreement: float = 0.99) -> Candidate:
     interval = (agreement - 0.01, agreement + 0.005)
-    return Candidate(
-        "", "cut", nn.Module(), agreement, interval, interval[0], risk, 0.0, seconds, 1, expected_error
-    )
+    return Candidate("", "cut", nn.Module(), agreement, interval, risk, 0.0, seconds, 1, expected_error)
 
 
 def test_the_fastest_certain_candidate_is_chosen() -> None:
@@ -61,7 +58,7 @@ def test_the_risk_of_a_claim_is_that_at_which_the_bound_reaches_it() -> None:
     for outputs, goal in ((target + 0.2, target), (target, target)):
         for columns in (slice(0, 1), slice(0, 3)):
             noise = 0.1 * torch.randn(target.shape, generator=generator, dtype=torch.float64)
-            claimed = lower_bound((outputs + noise)[:, columns], goal[:, columns], 0.03)
+            claimed, _ = agreement_interval((outputs + noise)[:, columns], goal[:, columns], 0.03)
             assert risk_of_claim((outputs + noise)[:, columns], goal[:, columns], claimed) == pytest.approx(
                 0.03
             )
@@ -73,7 +70,7 @@ def test_the_risk_of_a_claim_is_that_at_which_the_bound_reaches_it() -> None:
 def test_rows_needed_for_certainty() -> None:
     """299 rows without an exception certify 99 %, and three of ten samples are test rows."""
     same = torch.eye(2).repeat(150, 1)[:299]
-    assert lower_bound(same, same) >= 0.99 > lower_bound(same[1:], same[1:])
+    assert agreement_interval(same, same)[0] >= 0.99 > agreement_interval(same[1:], same[1:])[0]
     assert rows_to_certify(0.99) == 1000
     assert rows_to_certify(1.0) is None
 
@@ -110,7 +107,7 @@ def test_intervals_of_explained_variance_hold_as_often_as_stated() -> None:
         low, high = agreement_interval(target + 0.05 * (1.0 + target.abs()) * noise, target)
         # E(1 + |g|)² = 2 + 2 √(2/π) for a standard normal g.
         held += low <= 1.0 - 0.05**2 * (2.0 + 2.0 * (2.0 / torch.pi) ** 0.5) <= high
-    assert 0.91 <= held / 400 <= 0.98
+    assert 0.85 <= held / 400 <= 0.94
 
 
 @pytest.mark.slow
@@ -132,9 +129,10 @@ def test_stated_intervals_hold_and_certainty_is_right() -> None:
             share = float((small.network(fresh).argmax(1) == truth).double().mean())
         low, high = small.agreement_interval
         held += low <= share <= high
+        assert not small.certain or low >= small.target_agreement
         certain, wrong = certain + small.certain, wrong + (small.certain and share < 0.93)
-    # Of 24 intervals of 95 % fewer than 20 hold in one case of a hundred.
-    assert held >= 20
+    # Of 24 intervals of 90 % fewer than 18 hold in one case of a hundred.
+    assert held >= 18
     assert certain >= 6
     assert wrong <= 3
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,25 +19,34 @@ import pytest
 from chromium import chromium, needs_chromium
 
 import notsodeep as nsd
+from notsodeep.equivalents.equivalent import kernel_distance
 from notsodeep.equivalents.expansion import expand
 
 ROOT = Path(__file__).parents[2]
 ASSETS = ROOT / "docs" / "assets"
+HOOKS = ROOT / "docs" / "hooks"
+sys.path.insert(0, str(HOOKS))
+try:
+    import play_tables
+finally:
+    sys.path.remove(str(HOOKS))
+
 DIMENSION = 200
+slow = pytest.mark.slow
 
-# What tests/docs/test_play.py holds the page to, as docs/play.md says.
-VALUES, DENSITIES, ACCURACIES = 1e-12, 1e-8, 1e-4
+# How closely the page follows the package: functions, kernel entries, densities, accuracies.
+VALUES, ENTRIES, DENSITIES, ACCURACIES = 1e-12, 1e-7, 1e-8, 1e-4
 
 
-# --- the table of twins ---------------------------------------------------------------------------------------
+# --- the tables -----------------------------------------------------------------------------------------------
 
 
 @cache
-def twins() -> dict[str, Any]:
-    text = (ASSETS / "play_twins.js").read_text(encoding="utf-8")
-    first, last = (int(re.search(rf"{end}: (\d+)", text)[1]) for end in ("first", "last"))  # type: ignore[index]
-    rows = json.loads(text[text.index("table: ") + len("table: ") : text.rindex("}")])
-    return {"first": first, "last": last, "table": rows}
+def table(name: str) -> dict[str, Any]:
+    """A table that the page loads as a script."""
+    text = (ASSETS / f"{name}.js").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    return found
 
 
 def layer(row: dict[str, Any]) -> nsd.Activation:
@@ -49,7 +59,7 @@ def layer(row: dict[str, Any]) -> nsd.Activation:
 
 def networks(activation: str, position: int) -> dict[str, Any]:
     """DEQ, twins and plain layer of a position of the slider, twins from the table."""
-    row = twins()["table"][activation][position - twins()["first"]]
+    row = table("play_twins")[activation][str(position)]
     injected = row["injected"]
     layers = [
         nsd.activation(activation).scaled(amplitude).shifted(offset)
@@ -63,27 +73,55 @@ def networks(activation: str, position: int) -> dict[str, Any]:
     }
 
 
-def test_the_table_has_every_position_of_the_slider_and_is_small() -> None:
-    table = twins()
-    page = (ROOT / "docs" / "play.md").read_text(encoding="utf-8")
-    assert f'min="{table["first"]}" max="{table["last"]}"' in page
-    assert {len(rows) for rows in table["table"].values()} == {table["last"] - table["first"] + 1}
-    assert (ASSETS / "play_twins.js").stat().st_size < 300_000
+def test_the_tables_are_complete_and_small() -> None:
+    twins, phases = table("play_twins"), table("play_phases")
+    assert {tuple(rows) for rows in twins.values()} == {tuple(map(str, play_tables.POSITIONS))}
+    positions = play_tables.POSITIONS
+    script = (ASSETS / "play.js").read_text(encoding="utf-8")
+    assert f"range: [{positions.start}, {positions[-1]}, {positions.step}]" in script
+    for name in play_tables.CELLS:
+        for part in ("rate", "steps"):
+            assert np.shape(phases[name][part]) == (len(phases["inputs"]), len(phases["strengths"]))
+    assert (ASSETS / "play_twins.js").stat().st_size < 60_000
+    assert (ASSETS / "play_phases.js").stat().st_size < 30_000
 
 
-@pytest.mark.parametrize("activation", sorted(twins()["table"]))
+@pytest.mark.parametrize("activation", play_tables.ACTIVATIONS)
 def test_twins_of_the_table_have_the_numbers_of_the_deq(activation: str) -> None:
     """The papers' twin has its four scalars; the injected twin its kernel around norm 1, closer than a plain layer."""
-    for position in (7, 37, 83):
+    for position in (5, 35, 85):
         models = networks(activation, position)
-        wanted = nsd.coefficients(models["deq"], 1.0).as_array()
+        expected = nsd.coefficients(models["deq"], 1.0).as_array()
         np.testing.assert_allclose(
-            nsd.coefficients(models["papers"], 1.0).as_array(), wanted, rtol=1e-6, atol=1e-9
+            nsd.coefficients(models["papers"], 1.0).as_array(), expected, rtol=1e-6, atol=1e-9
         )
         squares = np.array([0.9, 1.0, 1.1])
         slopes = {name: expand(model, squares, squares, "ck", 1, 0.0)[1] for name, model in models.items()}
         away = {name: np.abs(slope / slopes["deq"] - 1.0).max() for name, slope in slopes.items()}
         assert away["injected"] < min(0.02, away["plain"])
+
+
+@slow
+@pytest.mark.parametrize("name", play_tables.CELLS)
+def test_rates_and_steps_of_the_table_are_those_of_the_package(name: str) -> None:
+    phases = table("play_phases")
+    rate, steps = np.array(phases[name]["rate"]) / 1e4, np.array(phases[name]["steps"])
+    assert (rate[steps > 0] <= 1.0).all()
+    assert (rate[steps == 0] >= 1.0).all()
+    assert 0 < np.count_nonzero(steps) < steps.size
+    rows, columns = [3, 11, 19, 25], [2, 9, 20]
+    for column in columns:
+        strength = phases["strengths"][column]
+        model, x = play_tables.CELLS[name](strength), np.array(phases["inputs"])[rows]
+        diagrams = [
+            nsd.phase_diagram(lambda *_, m=model: m, [strength], [1.0], size).rate[0, 0] for size in x
+        ]
+        np.testing.assert_allclose(rate[rows, column], diagrams, rtol=0.0, atol=6e-5)
+        settled = np.array(diagrams) < 1.0
+        np.testing.assert_array_equal(steps[rows, column] > 0, settled)
+        forecast = nsd.forecast(model, x[settled, None])
+        np.testing.assert_allclose(rate[rows, column][settled], forecast.rate, rtol=0.0, atol=6e-5)
+        np.testing.assert_array_equal(steps[rows, column][settled], forecast.steps(1e-3))
 
 
 # --- the page in a browser ------------------------------------------------------------------------------------
@@ -121,8 +159,7 @@ def ready(browser: Any) -> None:
 
 
 def models_script(activation: str, position: int) -> str:
-    row = f"playTwins.table['{activation}'][{position} - playTwins.first]"
-    return f"const all = playTheory.models('{activation}', {position} / 100, {row});"
+    return f"const all = playTheory.models('{activation}', {position} / 100, playTwins['{activation}'][{position}]);"
 
 
 def mixture_of(distance: float, spread: float) -> nsd.GaussianMixture:
@@ -132,13 +169,12 @@ def mixture_of(distance: float, spread: float) -> nsd.GaussianMixture:
     return nsd.GaussianMixture(means, [1.0 - difference, 1.0 + difference])
 
 
-slow = pytest.mark.slow
 # Activation, position of the slider, distance and difference of spreads of the classes, samples.
 SETTINGS = [
-    ("relu", 83, 0.0, 2.5, 126),
-    ("swish", 12, 1.0, 4.0, 250),
-    ("tanh", 47, 4.0, 0.7, 60),
-    ("elu", 29, 6.0, 3.3, 5000),
+    ("relu", 85, 0.0, 2.5, 126),
+    ("swish", 10, 1.0, 4.0, 250),
+    ("tanh", 45, 4.0, 0.7, 60),
+    ("elu", 30, 6.0, 3.3, 5000),
     ("hard_tanh", 90, 5.1, 1.1, 400),
 ]
 
@@ -147,19 +183,61 @@ SETTINGS = [
 @needs_chromium
 def test_activations_are_those_of_the_package(browser: Any) -> None:
     places = np.linspace(-6.0, 6.0, 97)
-    for name in twins()["table"]:
+    for name in play_tables.ACTIVATIONS:
         script = f"return arguments[0].map(playTheory.activations['{name}'].value)"
         shown = browser.execute_script(script, places.tolist())
         np.testing.assert_allclose(shown, nsd.activation(name)(places), rtol=VALUES, atol=VALUES)
         script = (
-            models_script(name, 23)
+            models_script(name, 25)
             + "return arguments[0].map((x) => all[arguments[1]].layers.map((l) => l.value(x)))"
         )
-        for which, model in networks(name, 23).items():
+        for which, model in networks(name, 25).items():
             layers = [model.activation] if which == "deq" else model.layers
             wanted = np.stack([one(places) for one in layers], axis=1)
             shown = browser.execute_script(script, places.tolist(), which)
             np.testing.assert_allclose(shown, wanted, rtol=VALUES, atol=VALUES)
+
+
+@slow
+@needs_chromium
+@pytest.mark.parametrize(("activation", "position", "distance", "spread", "n"), SETTINGS)
+def test_kernel_entries_are_those_of_the_package(
+    browser: Any, activation: str, position: int, distance: float, spread: float, n: int
+) -> None:
+    rows, shown = browser.execute_script(
+        models_script(activation, position)
+        + f"const rows = playKernel.samples(playTheory.mixture({DIMENSION}, {distance}, {spread}), 32);"
+        "const found = Object.fromEntries(Object.keys(all).map((id) => [id, playKernel.kernel(all[id], rows)]));"
+        "return [rows, Object.entries(found).map(([id, one]) => [id, [...one], playKernel.distance(found.deq, one)])]"
+    )
+    X = np.array(rows)
+    means = mixture_of(distance, spread).means
+    for label in (0, 1):  # both classes in turn, of the mixture that is shown
+        assert np.abs(np.sqrt(DIMENSION) * X[label::2].mean(axis=0) - means[label]).max() < 1.2
+    models = networks(activation, position)
+    kernels = {name: nsd.conjugate_kernel(model, X) for name, model in models.items()}
+    for name, found, apart in shown:
+        np.testing.assert_allclose(
+            np.reshape(found, (32, 32)), kernels[name], rtol=0.0, atol=ENTRIES * kernels[name].max()
+        )
+        exact = kernel_distance(kernels["deq"], kernels[name])
+        np.testing.assert_allclose(apart["error"], exact.up_to_factor, rtol=0.01, atol=1e-6)
+
+
+@slow
+@needs_chromium
+def test_contrasts_are_those_of_eigenvectors(browser: Any) -> None:
+    """How well an isolated eigenvector tells the classes apart: predicted, and measured on samples."""
+    activation, position, distance, spread, n = "relu", 80, 4.0, 3.0, 1000
+    isolated = browser.execute_script(
+        models_script(activation, position)
+        + f"const mixture = playTheory.mixture({DIMENSION}, {distance}, {spread});"
+        f"return playSpectrum.spectrum(all.deq.scalars(), mixture, {n}).isolated"
+    )
+    X, y = mixture_of(distance, spread).sample(n, seed=0)
+    vectors = np.linalg.eigh(nsd.conjugate_kernel(networks(activation, position)["deq"], X))[1]
+    measured = (vectors[:, -1] @ np.where(y == y[0], 1.0, -1.0)) ** 2 / n
+    assert abs(isolated[-1]["contrast"] - measured) < 0.03
 
 
 @slow
@@ -226,13 +304,19 @@ def test_learning_curves_are_those_of_the_package(
 def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 
+    browser.execute_script("document.querySelector('#play-try button').click()")
+    ready(browser)
     slider = browser.find_element(By.NAME, "sigma")
     before = int(slider.get_attribute("value"))
     slider.send_keys(Keys.ARROW_RIGHT)
     ready(browser)
-    assert browser.find_element(By.CSS_SELECTOR, "output[for=play-sigma]").text == f"{(before + 1) / 100:.2f}"
-    assert f"sigma={before + 1}" in browser.current_url
+    shown = browser.execute_script(
+        "return document.querySelector('[name=sigma]').previousSibling.textContent"
+    )
+    assert shown == f"{(before + 5) / 100:.2f}"
+    WebDriverWait(browser, 10).until(lambda page: f"sigma={before + 5}" in page.current_url)
 
     plot = browser.find_element(By.CSS_SELECTOR, "#play-curve .play-plot")
     plot.send_keys(Keys.HOME)
@@ -240,7 +324,7 @@ def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
     tip = browser.find_element(By.CSS_SELECTOR, "#play-curve .play-tip").text
     assert tip.splitlines()[0] == f"n = {curve['x'][0]}"
     assert [line.split(": ")[1] for line in tip.splitlines()[1:]] == [
-        f"{100 * one['y'][0]:.2f} %" for one in curve["series"]
+        f"{one['y'][0]:.2f} %" for one in curve["series"]
     ]
     plot.send_keys(Keys.ARROW_RIGHT)
     said = browser.find_element(By.CSS_SELECTOR, "#play-curve .play-said").get_attribute("textContent")
@@ -249,7 +333,7 @@ def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
     assert not browser.find_element(By.CSS_SELECTOR, "#play-curve .play-tip").is_displayed()
 
     touch = {"clientX": 0, "pointerType": "touch", "bubbles": True}
-    for part in ("activations", "spectrum", "curve"):
+    for part in ("kernel", "spectrum", "curve"):
         shown = browser.execute_script(
             "const plot = document.querySelector(arguments[0] + ' .play-plot'), box = plot.getBoundingClientRect();"
             "const event = new PointerEvent('pointerdown', {...arguments[1], clientX: box.left + box.width / 2});"
@@ -259,3 +343,194 @@ def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
         )
         assert len(shown.splitlines()) >= 2
         assert re.search(r"\d", shown)
+
+
+# --- what the page shows ----------------------------------------------------------------------------------------
+
+# Pixels of a chart: ticks as (label, place) along both axes, curves as points, marks of the rug.
+GEOMETRY = """
+const svg = document.querySelector(`#play-${arguments[0]} .play-plot > svg`);
+const number = (text) => Number(text.replace("−", "-"));
+const all = (what) => [...svg.querySelectorAll(what)];
+const ticks = all("text.tick").map((one) => [number(one.textContent), +one.getAttribute("x"), +one.getAttribute("y"),
+  one.getAttribute("text-anchor"), one.getBBox().x + one.getBBox().width]);
+const axis = svg.querySelector("line.axis"), grid = all("line.grid").map((one) => +one.getAttribute("y1"));
+const lines = all("path.play-line").map((one) => [...one.getAttribute("d").matchAll(/([-\\d.]+),([-\\d.]+)/g)]
+  .map((place) => [+place[1], +place[2]]));
+const rug = all(".play-rug, .play-dot-rug").map((one) => +(one.getAttribute("x1") ?? one.getAttribute("cx")));
+const end = (name) => +axis.getAttribute(name);
+return {x: ticks.filter((one) => one[3] === "middle"), y: ticks.filter((one) => one[3] === "end"), lines, rug, grid,
+  width: svg.clientWidth, left: end("x1"), right: end("x2"), bottom: end("y1"),
+  values: play.charts[arguments[0]].values()};
+"""
+
+
+def press(browser: Any, group: str, number: int) -> None:
+    script = "document.querySelectorAll(`#play-${arguments[0]} button`)[arguments[1]].click()"
+    browser.execute_script(script, group, number)
+    ready(browser)
+
+
+def text_of(browser: Any, selector: str) -> str:
+    return str(browser.execute_script("return document.querySelector(arguments[0]).textContent", selector))
+
+
+@slow
+@needs_chromium
+@pytest.mark.parametrize("number", range(6))
+def test_ticks_stand_where_they_say_and_nothing_is_cut_off(browser: Any, number: int) -> None:
+    press(browser, "try", number)
+    for name in ("kernel", "spectrum", "curve"):
+        found = browser.execute_script(GEOMETRY, name)
+        assert len(found["x"]) >= 3
+        assert len(found["y"]) >= 3
+        maps = []
+        for axis, place in (("x", 1), ("y", 2)):
+            labels = np.array([tick[0] for tick in found[axis]])
+            labels = np.log(labels) if (name, axis) == ("curve", "x") else labels
+            pixels = np.array([tick[place] for tick in found[axis]])
+            slope, start = np.polyfit(labels, pixels, 1)
+            np.testing.assert_allclose(slope * labels + start, pixels, atol=0.1)
+            maps.append((slope, start))
+            steps = np.diff([tick[0] for tick in found[axis]])
+            if (name, axis) != ("curve", "x"):  # steps of 1, 2 or 5 times a power of ten
+                np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
+                lead = steps[0] / 10.0 ** np.floor(np.log10(steps[0]) + 1e-9)
+                assert np.isclose(lead, [1.0, 2.0, 5.0]).any()
+        assert max(tick[4] for tick in found["x"]) <= found["width"]
+        x = np.array(found["values"]["x"])
+        x = np.log(x) if name == "curve" else x
+        lines = [one for one in found["values"]["series"] if one.get("kind") is None]
+        for series, line in zip(lines, found["lines"], strict=True):
+            kept = np.array([value is not None for value in series["y"]])
+            places, values = np.array(line), np.array([value for value in series["y"] if value is not None])
+            np.testing.assert_allclose(places[:, 0], maps[0][0] * x[kept] + maps[0][1], atol=0.2)
+            # The text of a label stands 4 pixels below its line.
+            np.testing.assert_allclose(places[:, 1] + 4.0, maps[1][0] * values + maps[1][1], atol=0.2)
+            assert found["left"] <= places[:, 0].min()
+            assert places[:, 0].max() <= found["right"]
+            assert places[:, 1].min() >= 5.0
+            assert places[:, 1].max() <= found["bottom"]
+        shown = np.array(
+            [value for one in found["values"]["series"] for value in one["y"] if value is not None]
+        )
+        low, high = found["values"]["range"]
+        assert low <= shown.min()
+        assert shown.max() <= high
+        assert all(found["left"] <= place <= found["right"] for place in found["rug"])
+
+
+@slow
+@needs_chromium
+def test_every_button_shows_what_it_says(browser: Any) -> None:
+    """The claims of "What to try", read from the values that the charts show."""
+
+    def curves() -> dict[str, Any]:
+        series = browser.execute_script("return play.charts.curve.values().series")
+        return {one["id"]: np.array(one["y"]) for one in series}
+
+    def kernel_errors() -> dict[str, float]:
+        errors: dict[str, float] = browser.execute_script("return play.charts.kernel.values().errors")
+        return errors
+
+    def opened(number: int) -> dict[str, Any]:
+        press(browser, "try", number)
+        pressed = (
+            "return [...document.querySelectorAll('#play-try button')].map((b) => b.ariaPressed === 'true')"
+        )
+        assert browser.execute_script(pressed) == [k == number for k in range(6)]
+        return curves()
+
+    browser.get(browser.current_url.split("#")[0] + "?fresh")
+    ready(browser)
+    shown = curves()  # what the page opens with: a layer falls short
+    assert curves().keys() == opened(0).keys()
+    np.testing.assert_array_equal(shown["deq"], curves()["deq"])
+    assert 4.5 < (shown["deq"] - shown["plain"]).max() < 5.5
+    assert np.abs([shown["deq"] - shown[twin] for twin in ("papers", "injected")]).max() < 0.5
+    assert max(kernel_errors()["papers"], kernel_errors()["injected"]) < 0.003
+    assert kernel_errors()["plain"] > 0.02
+
+    shown = opened(1)  # a layer is enough
+    assert all(np.abs(shown["deq"] - other).max() < 0.1 for other in shown.values())
+
+    shown = opened(2)  # a layer wins; differences are shown
+    assert 11.0 < shown["plain"].max() < 12.5
+    assert np.abs([shown["papers"], shown["injected"]]).max() < 0.5
+
+    shown = opened(3)  # blind to spreads
+    assert all(np.abs(other - 50.0).max() < 1e-6 for other in shown.values())
+
+    opened(4)  # lost in the bulk
+    assert "No single eigenvector tells" in text_of(browser, "#play-spectrum .play-summary")
+    browser.execute_script(
+        "const slider = document.querySelector('[name=distance]'); slider.value = 3;"
+        "slider.dispatchEvent(new Event('input'))"
+    )
+    ready(browser)
+    assert "An eigenvector tells the classes apart" in text_of(browser, "#play-spectrum .play-summary")
+    assert text_of(browser, "#play-try .play-look") == "Your own setting."
+
+    opened(5)  # equal numbers, other entries
+    rows = "return [...document.querySelectorAll('#play-numbers tbody tr')]"
+    cells = rows + ".map((row) => [...row.querySelectorAll('td')].map((cell) => cell.textContent))"
+    deq, papers, *_ = browser.execute_script(cells)
+    assert deq == papers
+    assert kernel_errors()["papers"] > 10 * kernel_errors()["injected"]
+
+
+@slow
+@needs_chromium
+def test_the_phase_diagram_answers_from_the_table(browser: Any) -> None:
+    phases = table("play_phases")
+    settles = []
+    for number in range(4):
+        press(browser, "cell-try", number)
+        now = browser.execute_script("return play.choice()")
+        steps = phases[now["cell"]]["steps"][now["input"]][now["strength"]]
+        rate = phases[now["cell"]]["rate"][now["input"]][now["strength"]] / 1e4
+        answer = text_of(browser, "#play-answer")
+        assert answer.startswith(f"Settles in about {steps} steps." if steps else "Does not settle.")
+        assert f"Rate {rate:.3f} per step." in answer
+        settles.append((bool(steps), rate))
+    # What the buttons say: weak, strong, just above 1, and settled beyond sigma_a2 = 1.
+    assert [one[0] for one in settles] == [False, True, False, True]
+    assert 1.0 < settles[2][1] < 1.02
+
+    place = (
+        "const plot = document.querySelector('#play-phase .play-plot'), box = plot.getBoundingClientRect();"
+        "plot.dispatchEvent(new MouseEvent('click', {clientX: box.left + arguments[0] * box.width,"
+        "clientY: box.top + arguments[1] * box.height})); return play.choice()"
+    )
+    high, low = browser.execute_script(place, 0.1, 0.0), browser.execute_script(place, 1.0, 1.0)
+    assert high["strength"] < low["strength"] == len(phases["strengths"]) - 1
+    assert (high["input"], low["input"]) == (len(phases["inputs"]) - 1, 0)
+    assert text_of(browser, "#play-answer").startswith("Does not settle.")
+
+    # Colours: blue where the rate is below 1, orange above.
+    pixel = (
+        "const canvas = document.querySelector('#play-phase canvas');"
+        "const [x, y] = [arguments[0] * canvas.width, arguments[1] * canvas.height];"
+        "return [...canvas.getContext('2d').getImageData(x, y, 1, 1).data]"
+    )
+    red, _, blue, _ = browser.execute_script(pixel, 0.1, 0.1)
+    assert blue > red
+    red, _, blue, _ = browser.execute_script(pixel, 0.95, 0.95)
+    assert red > blue
+
+
+@slow
+@needs_chromium
+def test_recipes_give_the_numbers_of_the_page(browser: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    press(browser, "try", 0)
+    exec(text_of(browser, "#play-recipe"), {})
+    accuracy = float(re.findall(r"[\d.]+", capsys.readouterr().out)[-1])
+    shown = re.search(r"DEQ ([\d.]+) %", text_of(browser, "#play-curve .play-summary"))
+    assert shown is not None
+    assert abs(100.0 * accuracy - float(shown[1])) < 0.1
+    for number in range(4):
+        press(browser, "cell-try", number)
+        exec(text_of(browser, "#play-cell-recipe"), {})
+        printed, answer = capsys.readouterr().out, text_of(browser, "#play-answer")
+        steps = re.search(r"about (\d+) steps", answer)
+        assert (f"{steps[1]} to 0.001" in printed) if steps else ("do not settle" in printed)

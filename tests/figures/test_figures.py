@@ -1,5 +1,6 @@
 """Figures are looked at through their artists; files are whole or not there."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +50,21 @@ def test_a_spectrum_is_drawn_with_its_isolated_eigenvalues() -> None:
     np.testing.assert_array_equal(axes.get_lines()[1].get_xdata(), spectrum.isolated)
 
 
-def test_a_design_is_drawn_with_every_layer() -> None:
+def test_a_design_is_drawn_by_its_kernel_entries() -> None:
     made = design(nsd.DEQ("relu", 0.2), 1.0)
-    axes = figures.plot_design(made)
-    assert len([line for line in axes.get_lines() if not line.get_label().startswith("_")]) == 3
-    assert "four numbers agree" in axes.get_title()
+    X = np.random.default_rng(1).standard_normal((20, 30)) / np.sqrt(30)
+    axes = figures.plot_design(made, X=X)
+    plain, twin = axes.get_lines()[:2]
+    kernel = nsd.conjugate_kernel(made.model, X)
+    entries = kernel[np.triu_indices(20)] / np.diag(kernel).mean()
+    np.testing.assert_allclose(twin.get_xdata(), entries)
+    assert np.abs(twin.get_ydata()).max() < 0.05 * np.abs(plain.get_ydata()).max()
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert not any("…" in label or len(label) > 44 for label in labels)
+    assert [label.partition(":")[0] for label in labels] == ["plain layer", "twin"]
+    assert len(figures.plot_design(made).get_lines()[0].get_xdata()) == 60 * 61 // 2
+
+
+def test_a_design_whose_model_was_not_saved_is_refused() -> None:
+    made = design(nsd.DEQ(nsd.custom_activation(np.tanh), 0.2), 1.0, family="injected")
+    with pytest.raises(nsd.InputError, match="custom activation"):
+        figures.plot_design(replace(made, model=None))

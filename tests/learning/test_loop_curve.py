@@ -100,6 +100,23 @@ def test_a_graph_is_trained_and_tested_on_its_nodes():
     np.testing.assert_allclose(curve.mse, rows.mse, rtol=1e-9)
 
 
+def test_cells_of_a_graph_and_long_loops_are_taken():
+    from notsodeep import cells
+
+    z, x, S = cells.state(), cells.input(), normalised_adjacency(np.ones((60, 60)))
+    train, test = [*Y[:40].tolist(), *[None] * 20], [*[None] * 40, *Y[40:].tolist()]
+    cell = cells.activation(cells.graph(z, S, 1.2) + cells.dense(x, 0.4), "tanh")
+    curve = nsd.loop_curve(nsd.Equilibrium(cell), (X, train), test=(X.copy(), test), train_steps=3, steps=3)
+    K = nsd.conjugate_kernel(nsd.Loop(cell, 3), X)
+    outputs = K[40:, :40] @ np.linalg.solve(K[:40, :40] + 0.1 * np.eye(40), 2.0 * Y[:40] - 1.0)
+    np.testing.assert_allclose(curve.mse, np.mean((outputs - 2.0 * Y[40:] + 1.0) ** 2), rtol=1e-9)
+    # Hundreds of steps do not exhaust the stack.
+    near, far = nsd.loop_curve(DEQ, DATA, test=TEST, train_steps=200, steps=[200, 300]).mse
+    assert near == pytest.approx(far, rel=1e-6)
+    with pytest.raises((nsd.ConvergenceError, nsd.InputError)):
+        nsd.loop_curve(nsd.DEQ("relu", 50.0, 0.4), DATA, test=TEST, train_steps=2, steps=[2000])
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

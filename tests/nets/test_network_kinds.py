@@ -14,7 +14,7 @@ from torch.func import functional_call, jacrev
 from notsodeep import cells
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, GraphDEQ
 from notsodeep.models.cell_models import Equilibrium, Loop
-from notsodeep.models.neural_ode import EulerODE, NeuralODE
+from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.nets import Net, compute_features, empirical_kernels, fit
 from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import network_of
@@ -87,7 +87,7 @@ def tensors(kind: Any) -> torch.Tensor:
 
 def test_there_is_an_example_of_every_kind() -> None:
     # The nodes of a graph go in together: tests/nets/test_cell_net.py. Time: tests/nets/test_ode_net.py.
-    assert {*MODELS, GraphDEQ, NeuralODE, EulerODE} == set(network_of.registry) - {object}
+    assert {*MODELS, GraphDEQ, NeuralODE} == set(network_of.registry) - {object}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -424,7 +424,7 @@ def test_progress_is_reported_step_by_step(capfd: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [DEQ("relu", 0.2), Explicit(["relu"])], ids=str)
 def test_an_ordinary_loop_and_fit_train_as_well_as_a_plain_network(kind: DEQ | Explicit) -> None:
-    """Pixels between 0 and 1, Adam at 1e-3, width 256, three epochs; docs/networks.md has the same for MNIST."""
+    """Pixels between 0 and 1, Adam at 1e-3, width 256, three epochs."""
     parts = [load("digits", split=split) for split in ("train", "test")]
     (X, y), (X_test, y_test) = ((torch.as_tensor(one.X).float(), torch.as_tensor(one.y)) for one in parts)
 

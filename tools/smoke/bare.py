@@ -122,10 +122,10 @@ def demo() -> None:
     """the demo and the spectrum go without figures and training, and say what would bring them."""
     _, heard = notsodeep("demo", "--n", "60")
     for extra in ("plot", "torch"):
-        says(heard, f'pip install "notsodeep[{extra}]"', "demo")
+        says(heard, f"pip install '.[{extra}]'", "demo")
     said, heard = notsodeep("spectrum", "--n", "100", "--p", "80")
     says(said, "Kolmogorov distance", "spectrum")
-    says(heard, 'pip install "notsodeep[plot]"', "spectrum")
+    says(heard, "pip install '.[plot]'", "spectrum")
 
 
 def missing_in_python() -> None:
@@ -156,7 +156,7 @@ def missing_in_python() -> None:
         try:
             call()
         except nsd.InputError as error:
-            says(str(error), f'pip install "notsodeep[{extra}]"', "the error")
+            says(str(error), f"pip install '.[{extra}]'", "the error")
         else:
             expect(False, f"A call that needs the extra {extra} went through.")
     expect(not Path("G.zarr").exists(), "A kernel that could not be stored left a folder.")
@@ -176,7 +176,7 @@ def missing_in_commands() -> None:
     ]
     for extra, arguments in typed:
         _, heard = notsodeep(*arguments, code=2)
-        says(heard, f'pip install "notsodeep[{extra}]"', " ".join(arguments))
+        says(heard, f"pip install '.[{extra}]'", " ".join(arguments))
 
 
 CHECKS = (

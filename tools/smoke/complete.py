@@ -75,7 +75,7 @@ def stored_kernels() -> None:
     import notsodeep as nsd
     from notsodeep.data import Preprocessing, load
 
-    notsodeep("kernel", "digits", "--n", "200", "--out", "G.zarr", "--workers", "2")
+    notsodeep("kernel", "digits", "--activation", "tanh", "--n", "200", "--out", "G.zarr", "--workers", "2")
     X = load("digits", n=200).X
     exact, info = nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), Preprocessing.fit(X).apply(X), return_info=True)
     stored = nsd.open_kernel("G.zarr")

@@ -10,7 +10,7 @@ What is done
   3. times: the peer runs in its own process and waits while we run, call by call in turn, so that both meet
      the same machine; both are held to the same number of processors. The peer's first call (compilation) is
      reported apart;
-  4. writes neural_tangents.json and neural_tangents.md into --out (by default benchmarks/results).
+  4. writes neural_tangents.json and neural_tangents.csv into --out (by default benchmarks/results).
 
 tanh goes through the peer's ElementwiseNumerical(deg=25), whose own error at these norms is 4e-5 off the
 diagonal and 3e-3 on it: only relu and erf are held to 1e-9. With 150 nodes, affordable at n = 24, it meets
@@ -43,8 +43,8 @@ from harness import (
     clock,
     markdown_provenance,
     markdown_table,
-    write_atomically,
     write_json,
+    write_rows,
 )
 from recursion import DUALS, unrolled_kernels
 from turns import Contestant
@@ -242,21 +242,8 @@ def report(definitions: list[Row], rows: list[Row], provenance: Row, options: ar
     name = "neural_tangents-quick" if options.quick else "neural_tangents"
     content = {"provenance": provenance, "definitions": definitions, "cases": rows}
     write_json(options.out / f"{name}.json", content)
-    text = "# notsodeep beside neural-tangents\n\n" + markdown_provenance(provenance)
-    text += (
-        f"\nBoth held to {provenance['processors']} processors, called in turn; medians. CK of the features "
-    )
-    text += "and NTK of the network, 20 layers with input injection, weights untied; differences relative to "
-    text += "√(K_ii K_jj).\n"
-    text += (
-        "\nThe peer: "
-        + ", ".join(f"{key} {value}" for key, value in rows[0]["peer"]["versions"].items())
-        + ".\n"
-    )
-    text += "\n## Definitions, against a NumPy recursion\n\n" + markdown_table(definitions)
-    text += "\n## Times and differences\n\n" + markdown_table(rows)
-    write_atomically(options.out / f"{name}.md", text)
-    print(text)
+    write_rows(options.out / f"{name}.csv", rows, markdown_provenance(provenance))
+    print(markdown_table(definitions), markdown_table(rows), sep="\n")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -15,7 +15,7 @@ What is done
      machine; a turn is one call that does not count and some that do; the ratio is taken round by round. Before
      every call all weights are perturbed, the same way on both sides: nothing can be kept from the call before;
   4. compares gradients with a float64 direct solve: one dense system of m equations per sample;
-  5. writes torchdeq.json and torchdeq.md into --out (by default benchmarks/results), after every network: an
+  5. writes torchdeq.json and torchdeq-*.csv into --out (by default benchmarks/results), after every network: an
      interrupted run goes on with --resume.
 
 The peer is used as well as we know how: see peer.py. Its solvers are fixed_point_iter, from zero as in its
@@ -47,10 +47,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks/: the
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/peers/: how turns are taken
 
 from environments import environment
-from harness import RESULTS, Provenance, Row, missed, versions, write_atomically, write_json
+from harness import RESULTS, Provenance, Row, markdown_provenance, missed, versions, write_json, write_rows
 from ours import Ours
 from reference import BATCH, SIGMA_A2, Exact, Gradients, Weights, draw, gradient_error
-from tables import AHEAD, LIMIT, SLACK, SOLVERS, TOLD, best_of, ratio_row, summary, text_of
+from tables import AHEAD, LIMIT, SLACK, SOLVERS, TOLD, best_of, ratio_row, summary, tables_of, together
 from turns import Contestant
 
 HERE = Path(__file__).resolve().parent
@@ -337,9 +337,11 @@ def in_turn(
 
 
 # --- command line ----------------------------------------------------------------------------------------
-def write(path: Path, sections: dict[str, Row], *, judge: bool) -> None:
+def write(path: Path, sections: dict[str, Row]) -> None:
     write_json(path.with_suffix(".json"), sections)
-    write_atomically(path.with_suffix(".md"), text_of(sections, judge=judge))
+    note = markdown_provenance(together([found["provenance"] for found in sections.values()]))
+    for name, rows in tables_of([row for found in sections.values() for row in found["rows"]]).items():
+        write_rows(path.with_name(f"{path.name}-{name}.csv"), rows, note)
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -394,7 +396,7 @@ def main(arguments: list[str] | None = None) -> int:
             record["versions"] |= versions(["torch"]) | {"torchdeq": "0.1.0"}
             record["threads"] = {"torch, each side": scale.threads}
             sections[name] = {"provenance": record, "rows": rows}
-            write(path, sections, judge=not options.quick)
+            write(path, sections)
     misses = [
         f"{row['activation']}, m = {row['m']}, {row['target']:g}: {mode}"
         for found in sections.values()
@@ -402,7 +404,7 @@ def main(arguments: list[str] | None = None) -> int:
         for mode in ("forward", "training")
         if missed(ratio_row(row, mode))
     ]
-    print(f"Written: {path.with_suffix('.md')} and .json")
+    print(f"Written: {path.with_suffix('.json')} and four tables")
     if not options.quick:
         print("\n  ".join([f"Above {LIMIT} of the peer's best: {len(misses)}", *misses]))
     return 1 if options.strict and misses and not options.quick else 0

@@ -1,31 +1,16 @@
-"""Tables of the measurements of compare.py: ratios, rows and the page."""
+"""Tables of the measurements of compare.py: ratios and rows."""
 
 from __future__ import annotations
 
 import statistics
 
-from harness import LIMITS, Row, markdown_provenance, markdown_table
-from reference import BATCH, FEATURES, SIGMA_A2
+from harness import LIMITS, Row
 
 LIMIT = 0.8  # ours over the peer's best solver
 SLACK = 1.05  # what rounding may add to "no larger than"
 AHEAD = "fixed_point_iter, ahead"  # the same solver, started at φ(σ_b B x)
 SOLVERS = ("fixed_point_iter", AHEAD, "anderson", "anderson_tuned", "broyden")
 TOLD = "simple_fixed_point_iter"
-CONDITIONS = f"""
-σ_a² = {SIGMA_A2}, batch {BATCH}, p = {FEATURES}, float32. Both with the same weights and number of threads, called in
-turn; medians of rounds, the ratio taken round by round. Every solver of the peer stops by the loosest tolerance whose
-true residual, max ||f(z) - z||/||z|| over samples in float64, is within the target; ours by the loosest whose true
-residual is no larger than that of the peer's fastest solver; forward and backward. Weights are perturbed before
-every call, so that nothing is kept from the call before.
-"""
-REMARKS = """
-“ahead” is fixed_point_iter started at φ(σ_b B x), where ours starts too: from zero, as its documentation has it, the
-peer makes one more product (column “ours / from zero”).
-“told steps” is simple_fixed_point_iter, which has no tolerance and is given the right number of steps. “weights that
-stay” is ours with weights that are not perturbed between calls, as in prediction or readout training: the version
-that was measured kept a splitting of the weights, which is gone since; for the peer there is nothing to keep.
-"""
 
 
 def best_of(seconds: dict[str, list[float]]) -> str:
@@ -150,30 +135,11 @@ def together(records: list[Row]) -> Row:
     }
 
 
-def text_of(sections: dict[str, Row], *, judge: bool) -> str:
-    rows = [row for found in sections.values() for row in found["rows"]]
-
-    def ratios(mode: str) -> str:
-        made = [ratio_row(row, mode) for row in rows]
-        return markdown_table(
-            made if judge else [{k: v for k, v in row.items() if k != LIMITS} for row in made]
-        )
-
-    return (
-        "# notsodeep beside TorchDEQ\n\n"
-        + markdown_provenance(together([found["provenance"] for found in sections.values()]))
-        + CONDITIONS
-        + "\n## Outputs (evaluation mode)\n\n"
-        + ratios("forward")
-        + REMARKS
-        + "\n## Gradient of a training step (implicit, all weights)\n\n"
-        + ratios("training")
-        + "\n## Gradients against a float64 direct solve\n\n"
-        + "Largest relative error of the gradients with respect to A and B, both sides told the same "
-        + "tolerance, forward and backward.\n\n"
-        + markdown_table([gradient_row(row) for row in rows])
-        + "\n## Every solver\n\n"
-        + "Steps are evaluations of the map, forward. A tolerance is compared with the change of a step; what is "
-        + "returned is one step further.\n\n"
-        + markdown_table([line for row in rows for line in solver_rows(row)])
-    )
+def tables_of(rows: list[Row]) -> dict[str, list[Row]]:
+    """The tables by name: outputs, gradients of a training step, accuracy of gradients, every solver."""
+    return {
+        "outputs": [ratio_row(row, "forward") for row in rows],
+        "gradients": [ratio_row(row, "training") for row in rows],
+        "accuracy": [gradient_row(row) for row in rows],
+        "solvers": [line for row in rows for line in solver_rows(row)],
+    }

@@ -17,9 +17,9 @@ from notsodeep.validation import one_of
 if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
-_WEIGHTS = "Weights of a trained DEQ, as for distill, on which to measure; without it the model is predicted."
+_WEIGHTS = "Weights of a trained DEQ, as for distill, to be measured; without it the model is predicted."
 _INPUTS = "Variance of the input weights; 1 - sigma_a2 if not given."
-_UNITS = "Units, for steps and the probability of an equilibrium at this width."
+_UNITS = "Width of the network, for its steps and the probability of an equilibrium; infinite by default."
 _EXIT = {"replace": 0, "keep": 3, "unsure": 4}
 
 
@@ -27,9 +27,7 @@ _EXIT = {"replace": 0, "keep": 3, "unsure": 4}
 @options.takes_data("digits", after_weights=True)
 def forecast(
     data: Data,
-    weights: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help=_WEIGHTS, show_default=False)
-    ] = None,
+    weights: Annotated[Path | None, typer.Argument(metavar="FILE", help=_WEIGHTS, show_default=False)] = None,
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: Annotated[
         float, typer.Option(metavar="NUMBER", help="Variance of the recurrent weights.")
@@ -40,7 +38,9 @@ def forecast(
     kind: options.ModelKind = "rows",
     filter_size: options.FilterSize = None,
     width: Annotated[int | None, typer.Option(metavar="M", min=1, help=_UNITS, show_default=False)] = None,
-    tolerance: Annotated[float, typer.Option(metavar="NUMBER", help="Residual to count steps to.")] = 1e-6,
+    tolerance: Annotated[
+        float, typer.Option(metavar="NUMBER", help="Residual at which the solver stops.")
+    ] = 1e-6,
     figure: options.Figure = None,
     as_json: options.Json = False,
 ) -> None:
@@ -82,7 +82,9 @@ def forecast(
         counts = found.steps(tolerance)
         say_notes(data, samples)
         say(f"{found.model}, {found.source} on {len(found.rate)} samples.")
-        say(f"Evaluations of the cell to a residual of {tolerance:g}: {counts.min():g} to {counts.max():g}.")
+        low, high = f"{counts.min():g}", f"{counts.max():g}"
+        steps = low if low == high else f"{low} to {high}"
+        say(f"Evaluations of the cell to a residual of {tolerance:g}: {steps}.")
         say(found.advice)
     if not found.settles.all():
         raise typer.Exit(3)
@@ -95,7 +97,7 @@ def verdict(
     weights: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             help="Weights of a trained DEQ, as for distill; without it the model is judged before training.",
             show_default=False,
         ),
@@ -116,7 +118,10 @@ def verdict(
     max_steps: Annotated[
         int | None,
         typer.Option(
-            metavar="K", min=1, help="Most layers that may replace the DEQ [default: 4].", show_default=False
+            metavar="K",
+            min=1,
+            help="Largest number of layers that may replace the DEQ [default: 4].",
+            show_default=False,
         ),
     ] = None,
     compared: Annotated[
@@ -125,12 +130,14 @@ def verdict(
             metavar="N",
             min=20,
             show_default=False,
-            help="Samples that are compared: up to 1000 rows, or as many images as half a minute allows.",
+            help="Number of samples to compare [default: up to 1000 rows, or the images of half a minute].",
         ),
     ] = None,
     target_agreement: Annotated[
         float,
-        typer.Option(metavar="SHARE", help="For a trained DEQ: share of samples with the same class."),
+        typer.Option(
+            metavar="SHARE", help="For a trained DEQ: share of samples that must get the same class."
+        ),
     ] = 0.99,
     epochs: Annotated[
         int | None,
@@ -138,7 +145,7 @@ def verdict(
             metavar="N",
             min=0,
             show_default=False,
-            help="For a trained DEQ: passes over the samples in a training, as for distill [default: 8].",
+            help="For a trained DEQ: training epochs, as for distill [default: 8].",
         ),
     ] = None,
     as_json: options.Json = False,

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="notsodeep",
-    help="Deep equilibrium models and the shallow networks that share their kernels. Start with: notsodeep demo",
+    help="Implicit and looped networks: know before you train whether they settle, what they cost and what they learn. "
+    "Start with: notsodeep demo",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

@@ -64,7 +64,7 @@ def demo(
         _show_training(model)
     if drawn:
         say(f"Figure: {path}  (kernel matrix by digit, and spectra of CK and NTK)")
-    say("Your own data:  notsodeep kernel --help")
+    say("Your own data: notsodeep verdict X.csv --label-column NAME")
 
 
 def _show_kernels(sigma_a2: float, rows: Any, labels: Any, path: Path) -> bool:

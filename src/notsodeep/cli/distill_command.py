@@ -46,11 +46,11 @@ def distill(
         float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
     ] = 0.99,
     epochs: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Passes over the samples in a training; 0: closed forms.")
+        int, typer.Option(metavar="N", min=0, help="Training epochs of each candidate; 0: closed forms only.")
     ] = 8,
     batch_size: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Samples of a forward pass in use: times are taken for it."),
+        typer.Option(metavar="N", min=1, help="Samples per forward pass at which times are measured."),
     ] = 256,
     save: Annotated[
         Path | None,

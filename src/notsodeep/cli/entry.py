@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import entry_points
 
 from rich.markup import escape
+from typer.models import CommandInfo
 
 # Each module adds its command to the application.
 from notsodeep.cli import (  # noqa: F401
@@ -20,6 +21,19 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import explained
 
 COMMANDS = "notsodeep.commands"
+# The order of the commands in the help; other commands follow.
+_ORDER = (
+    "demo",
+    "forecast",
+    "verdict",
+    "distill",
+    "predict",
+    "train",
+    "certify",
+    "kernel",
+    "spectrum",
+    "design",
+)
 
 
 def add_installed_commands() -> None:
@@ -31,7 +45,14 @@ def add_installed_commands() -> None:
             say(f"The command {point.name} ({point.value}) cannot be loaded: {error}", errors)
 
 
+def _place(command: CommandInfo) -> int:
+    """The place of a command in the help."""
+    name = command.name or getattr(command.callback, "__name__", "")
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+
+
 add_installed_commands()
+app.registered_commands.sort(key=_place)
 
 
 def main() -> None:

@@ -323,7 +323,8 @@ def design(
         if data is not None and samples is not None:
             say_notes(data, samples)
         say(str(result))
-        say(result.explain())
+        if not (distances and result.exact):  # the errors on the data say more
+            say(result.explain())
         for one in distances:
             say(str(one))
         if result.misfit is not None:
@@ -335,6 +336,7 @@ def design(
     if figure is not None:
         from notsodeep.figures import plot_design
 
-        save_figure(lambda axes: plot_design(result, axes), figure)
+        drawn = None if samples is None else samples.rows
+        save_figure(lambda axes: plot_design(result, axes, drawn), figure)
     if not result.exact and (result.misfit is None or result.misfit > _CLOSE):
         raise typer.Exit(3)

@@ -12,8 +12,8 @@ import typer
 
 _PANEL = "Data"
 SOURCES = (
-    "A file with samples in rows (.csv, .npy, .npz, .zarr), a data set (digits, mnist, mnist:6,8, fashion_mnist, "
-    "cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
+    "A file with samples in rows (.csv, .parquet, .npy, .npz, .zarr), a data set (digits, mnist, mnist:6,8, "
+    "fashion_mnist, cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
 )
 # The default activation of every command.
 ACTIVATION = "relu"
@@ -135,9 +135,7 @@ def takes_data(
         after_weights: the command has an argument `weights` before the data; a source in its place is recognised.
     """
     shown = f" [default: {default}]" if default else ""
-    position = Annotated[
-        str | None, typer.Argument(help=SOURCES + shown, metavar="[DATA]", show_default=False)
-    ]
+    position = Annotated[str | None, typer.Argument(help=SOURCES + shown, metavar="DATA", show_default=False)]
     option = Annotated[
         str | None,
         typer.Option(

@@ -362,7 +362,7 @@ def command_after_verdict(
         return "distill"
     if not solved:
         return "verdict"  # with weaker feedback
-    if not images and (answer == "replace" or labels is None):
+    if answer == "replace" and not images:
         return "design"
     if labels is None:
         return "verdict"  # with labels

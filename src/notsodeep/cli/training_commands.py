@@ -100,9 +100,11 @@ def _labelled_samples(data: Data) -> tuple[PreparedSamples, NDArray[np.float64]]
     if len(names) == 2 and labels.dtype.kind != "f":
         return samples, np.where(codes == 1, 1.0, -1.0)
     if labels.dtype.kind not in "biuf" or not data.is_file:
+        few = len(names) < 2
+        remedy = "Take more samples (--n)." if few else "Keep two of the classes (as in digits:0,1)."
         raise InputError(
-            f"The {len(labels)} samples of {data.source} have {len(names)} class{'es' * (len(names) > 1)}; certify "
-            "needs two (as in digits:0,1) or numbers as labels. Choose other samples, or more of them (--n)."
+            f"The {len(labels)} samples of {data.source} have {len(names)} class{'' if few else 'es'}; certify needs "
+            f"two classes, or numbers as labels. {remedy}"
         )
     return samples, labels.astype(np.float64)
 

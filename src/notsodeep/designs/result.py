@@ -8,17 +8,15 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from notsodeep.designs.matching_equations import EXACT, relative_residuals
 from notsodeep.display import Shown
 from notsodeep.equivalents.coefficients import SYMBOLS, Coefficients
 from notsodeep.errors import InputError
-from notsodeep.gaussian.activations import Activation, rebuilt
+from notsodeep.gaussian.activations import rebuilt
 from notsodeep.gaussian.serial import mapping, number
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model, as_tau, model_from_dict
+from notsodeep.models import ConvExplicit, Explicit, Model, as_tau, model_from_dict
 from notsodeep.models.protocol import HasActivations
-from notsodeep.validation import Array, one_of
+from notsodeep.validation import one_of
 
 KERNELS = ("ck", "ntk", "ntk_paper", "both")
 FORMAT, VERSION = "notsodeep.designs", 3
@@ -40,16 +38,6 @@ class Attempt:
     family: str
     residual: float
     reason: str
-
-
-@dataclass(frozen=True)
-class ActivationCurve:
-    """An activation over the range of its pre-activations, whose standard deviation is `scale`."""
-
-    label: str
-    scale: float
-    x: Array
-    y: Array
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,24 +121,6 @@ class Design(Shown):
         if self.target is None or self.reached is None:
             return [], []
         return self.target.as_array().tolist(), self.reached.as_array().tolist()
-
-    def curves(self, points: int = 401, reach: float = 3.5) -> tuple[ActivationCurve, ...]:
-        """The model's activations and the designed ones, over ±reach standard deviations of their pre-activations."""
-
-        def curve(label: str, phi: Activation, variance: float) -> ActivationCurve:
-            scale = float(np.sqrt(variance))
-            x = np.linspace(-reach * scale, reach * scale, points)
-            return ActivationCurve(f"{label}: {phi}", scale, x, phi(x))
-
-        curves, networks = [], {"layer": self.network}
-        if isinstance(self.model, DEQ | ConvDEQ):
-            curves = [curve("DEQ", self.model.activation, self.model.preactivation_variance(self.tau0))]
-        elif isinstance(self.model, Explicit):
-            networks = {"model, layer": self.model, **networks}
-        for word, network in networks.items():
-            layers = zip(network.layers, network.preactivation_variances(self.tau0), strict=True)
-            curves += [curve(f"{word} {place}", phi, q) for place, (phi, q) in enumerate(layers, 1)]
-        return tuple(curves)
 
     # --- text -----------------------------------------------------------------------------------------------------
 
@@ -280,8 +250,8 @@ def _headline(design: Design) -> str:
         centred = " after centring the kernels" if design.bias2 else ""
         return (
             f"{what}: the four numbers agree{centred}, the worst to {design.residual:.1e}. "
-            "How far the kernels differ on data: notsodeep.twin_distances(design, X). With rows (X=rows, or --data in "
-            "the shell) an injected network is weighed against it."
+            "Kernel errors on data: notsodeep.twin_distances(design, X), or --data in the shell. With samples (X=rows) "
+            "injected networks are tried, too."
         )
     return f"{what} is the best approximation of this family: the four numbers do not all agree."
 

@@ -32,27 +32,22 @@ def relative_error(outputs: Tensor, target: Tensor) -> float:
 
 
 def agreement_interval(outputs: Tensor, target: Tensor, risk: float = RISK) -> tuple[float, float]:
-    """The interval that contains the true agreement, except with probability `risk`, half of it on each side.
+    """A lower and an upper bound of the true agreement, each wrong with probability `risk`.
 
-    Of a share of rows it is exact (Clopper and Pearson). 1 - R² of a single output is a ratio of two means over rows,
+    For a share of rows they are exact (Clopper, Pearson). 1 - R² of a single output is a ratio of two means over rows,
     whose logarithm is nearly normal, with the variance of the delta method.
     """
     if target.shape[1] > 1:
-        return share_interval(int((outputs.argmax(1) == target.argmax(1)).sum()), len(target), risk)
+        return share_interval(int((outputs.argmax(1) == target.argmax(1)).sum()), len(target), 2.0 * risk)
     ratio, deviation = _log_ratio(outputs, target)
     if not 0.0 < ratio < float("inf"):
         return 1.0 - ratio, 1.0 - ratio
-    width = min(float(ndtri(1.0 - 0.5 * risk)) * deviation, 100.0)
+    width = min(float(ndtri(1.0 - risk)) * deviation, 100.0)
     return 1.0 - ratio * exp(width), 1.0 - ratio * exp(-width)
 
 
-def lower_bound(outputs: Tensor, target: Tensor, risk: float = RISK) -> float:
-    """The bound that the true agreement exceeds, except with probability `risk`."""
-    return agreement_interval(outputs, target, 2.0 * risk)[0]
-
-
 def risk_of_claim(outputs: Tensor, target: Tensor, claimed: float) -> float:
-    """The smallest risk at which `lower_bound` reaches the claimed agreement."""
+    """The smallest risk at which the lower bound of `agreement_interval` reaches the claimed agreement."""
     if target.shape[1] > 1:
         same = int((outputs.argmax(1) == target.argmax(1)).sum())
         return float(betainc(same, len(target) - same + 1, claimed)) if same else 1.0

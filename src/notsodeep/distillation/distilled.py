@@ -89,14 +89,13 @@ class Candidate(Shown):
     """A network that was tried in place of the teacher.
 
     Attributes:
-        name: what it is, in words.
+        name: description in words.
         kind: "cut" (the teacher's cell stopped early), "refitted" (cut, with a refitted readout), "relaxed" (one
             relaxation factor for each step and a refitted readout), "closed form" (own steps of a DEQ fitted in closed
             form), "trained" (the same, then all weights) or "mlp".
         network: the module.
         agreement: share of test rows with the teacher's class; for a single output the share of variance explained.
-        interval: 95 % interval of the agreement.
-        lower: bound that the agreement exceeds with 95 % certainty.
+        interval: bounds of the agreement, each certain to 95 %.
         risk: the smallest risk at which it is certain that the agreement reaches the target.
         relative_error: root mean square error of the outputs over the standard deviation of the teacher's.
         seconds: measured time of one batch.
@@ -109,7 +108,6 @@ class Candidate(Shown):
     network: Student = field(repr=False)
     agreement: float
     interval: tuple[float, float]
-    lower: float
     risk: float
     relative_error: float
     seconds: float
@@ -214,7 +212,7 @@ class Distilled(Shown):
 
     @property
     def agreement_interval(self) -> tuple[float, float]:
-        """95 % interval of the agreement."""
+        """Lower and upper bound of the agreement, each certain to 95 %."""
         return self.chosen.interval
 
     @property
@@ -231,7 +229,7 @@ class Distilled(Shown):
     def certainty(self) -> str:
         """Whether the target is certainly reached, in words, and what would help if it is not."""
         target = f"{100.0 * self.target_agreement:.4g} %"
-        bound = f"at least {self.chosen.lower:.2%}"
+        bound = f"at least {self.agreement_interval[0]:.2%}"
         if self.certain:
             return f"It reaches {target} agreement with 95 % certainty ({bound})."
         words = f"No candidate reaches {target} with 95 % certainty; this is the most faithful and fast one ({bound})."
@@ -254,7 +252,6 @@ class Distilled(Shown):
                 "operations": one.operations,
                 "agreement": one.agreement,
                 "interval": list(one.interval),
-                "lower": one.lower,
                 "relative_error": one.relative_error,
                 "single_output": self.single_output,
                 "rows": self.test_rows,
@@ -279,7 +276,7 @@ class Distilled(Shown):
                 f"The teacher had no converged output for {self.unusable_share:.2%} of the rows; these were not used."
             )
         width = max(len(one.name) for one in self.candidates)
-        lines.append(f"  {'candidate':{width}}  ms/1000  agreement  95 % interval")
+        lines.append(f"  {'candidate':{width}}  ms/1000  agreement  certain to 95 %")
         for one, row in zip(self.candidates, self.rows(), strict=True):
             mark = "→" if one is self.chosen else " "
             low, high = one.interval

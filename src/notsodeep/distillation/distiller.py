@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from notsodeep.distillation.certainty import (
     agreement,
     agreement_interval,
-    lower_bound,
     relative_error,
     risk_of_claim,
     seconds_per_call,
@@ -61,7 +60,7 @@ class Draft(NamedTuple):
     """A fitted network, not yet measured.
 
     Attributes:
-        name: what it is, in words.
+        name: description in words.
         kind: "cut", "refitted", "relaxed", "closed form", "trained" or "mlp".
         network: the network.
     """
@@ -205,15 +204,15 @@ def distill(
     each step; a few steps with weights of their own, docs/theory.md (12.1), fitted in closed form and trained; MLPs
     trained on its outputs. For another module with a known `cell`: the cut cell and MLPs. For any other module or
     function: MLPs of several sizes. The result is the fastest measured candidate whose agreement certainly reaches the
-    target, (12.5); if none does, the most faithful one, or a faster one that cannot be told from it. The teacher is
-    copied and never changed.
+    target, (12.5); if none does, the most faithful one, or a faster one that cannot be distinguished from it. The
+    teacher is copied and never changed.
 
     Args:
         teacher: a `DEQNet` or a `ConvDEQNet` (`from_weights` makes one of weights that were trained anywhere), any
             other torch module, or a function from samples to outputs (rows, outputs). Modules are copied and put in
             evaluation mode; a function is called as it is.
         X: samples without labels, as the teacher sees them: an array, a tensor or a DataLoader, of rows or images. Use
-            held-out samples: on its training samples a teacher is surer of its answers.
+            held-out samples: a teacher is more confident on its training samples.
         target_agreement: share of samples with the same class; for a single output the share of variance explained.
         batch_size: samples of a forward pass in use; times are measured for it.
         steps: numbers of own steps of a DEQ for which all weights are trained as well.
@@ -282,7 +281,6 @@ def _measured(
                 network,
                 agreement(outputs, Y),
                 agreement_interval(outputs, Y),
-                lower_bound(outputs, Y),
                 risk_of_claim(outputs, Y, target),
                 relative_error(outputs, Y),
                 times[name],

@@ -152,7 +152,7 @@ def guarded(
     """Let the teacher answer for the samples on which the distilled network is likely to be wrong.
 
     Args:
-        distilled: what `distill` returned.
+        distilled: result of `distill`.
         teacher: the teacher.
         threshold: the teacher answers where the estimated chance of another class (for a single output the estimated
             error in standard deviations of the teacher's outputs) is above it.

@@ -1,1 +1,1 @@
-"""Expectations of products of activations over Gaussian pairs: one engine for all models (docs/architecture.md)."""
+"""Expectations of products of activations over Gaussian pairs: one engine for all models (docs/contributing.md)."""

@@ -55,7 +55,7 @@ class Coefficients(Shown):
         trace: α₃ (θ₃, β₃), of T.
         diagonal: γ² (κ²), the diagonal of the kernel.
         tau0: the norm of a typical input that they belong to.
-        kernel: which kernel they belong to.
+        kernel: the kernel they belong to.
         tau_star: τ_*, the scale of the (last) pre-activation.
         variance_slope: α₄, the derivative in ||x||² of the variance of the pre-activation (DEQ) or of the
             output (explicit network).

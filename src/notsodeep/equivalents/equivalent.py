@@ -74,15 +74,15 @@ def equivalent(
             `coefficients`.
         form: "asymptotic", α XXᵀ + V C Vᵀ + c I of (4.7); or "refined", (5.2), where each sample keeps its
             own variance: no labels and no centring needed, a bias allowed, and far closer on real data.
-        order: of the refined form, 1 to 3: the highest power of the inner products.
-        square: of the refined form, how entrywise powers of the Gram matrix are represented: "mixture" by
+        order: order of the refined form, 1 to 3: the highest power of the inner products.
+        square: for the refined form, how entrywise powers of the Gram matrix are represented: "mixture" by
             the values (5.6) at which they concentrate, "sketch" by `rank` leading eigenvectors (O(n² p)
             operations once, O(np) memory; exact with rank n). Real data, whose inner products do not concentrate,
             need a sketch. Where the power has no weight (the square, for odd φ) there is nothing to represent.
-        rank: of the sketch, the number of eigenvectors kept.
-        seed: of the sketch.
+        rank: number of eigenvectors kept by the sketch.
+        seed: random seed of the sketch.
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the
-            samples, which serves data that are not centred.
+            samples, for data that are not centred.
         tolerance: relative error allowed in separating the dependence on two samples' norms.
         progress: True for a bar on stderr.
 
@@ -326,14 +326,14 @@ def equivalence_error(
     """Measure ||K - K̄||₂/||K||₂ between the exact kernel and its equivalent, docs/theory.md (4.8).
 
     Args:
-        model: as in `equivalent`, which explains stats, kernel and form as well.
+        model: as in `equivalent`, like stats, kernel and form.
         X: samples in rows (n, p).
         stats: statistics of the classes.
-        kernel: which kernel.
+        kernel: name of the kernel, as in `coefficients`.
         form: "asymptotic" or "refined".
         tolerance: relative accuracy of the two norms.
         progress: True for a bar on stderr.
-        **options: of the refined form, as in `equivalent`: order, square, rank, seed and around.
+        **options: options of the refined form, as in `equivalent`: order, square, rank, seed and around.
     """
     rows = as_rows(X)
     with reported(progress, "equivalent and exact kernel"):

@@ -60,7 +60,7 @@ def expand(model: Model, left: Array, right: Array, kernel: str, order: int, aro
         model: the model; neither centring nor a vanishing bias is needed.
         left: squared norms of the first sample.
         right: squared norms of the second sample.
-        kernel: which kernel, as in `coefficients`.
+        kernel: name of the kernel, as in `coefficients`.
         order: the highest power N.
         around: ρ⁰, the correlation at which the series starts.
     """

@@ -18,34 +18,43 @@ import numpy as np
 from notsodeep.equivalents.centring import centred_kernel_coefficients
 from notsodeep.equivalents.coefficients import CENTRED, Coefficients, scalars_of
 from notsodeep.equivalents.expansion import Duals, KernelSeries, compose, exact_diagonal, multiply, series_of
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models.neural_ode import NeuralODE
-from notsodeep.models.time_nodes import TimeNodes, time_nodes
+from notsodeep.models.time_nodes import time_nodes
 from notsodeep.models.time_programs import (
     base_field,
     linear_fixed_point,
     mix,
     nodes_needed,
-    own_variances,
-    reduce,
+    own_states,
+    reduced,
+    solve_pairs,
+    tangent_series,
 )
 from notsodeep.validation import Array
-
-NEWTON_STEPS, ROUNDING = 60, 1e-14
 
 
 @series_of.register
 def _flow(model: NeuralODE, left: Array, right: Array, point: Array, order: int) -> KernelSeries:
     squares = np.concatenate([left, right])
     nodes = time_nodes(nodes_needed(model, squares, True)[0], model.duration, model.decay)
-    variances = [own_variances(model, nodes, part)[0] for part in (left, right)]
+    variances = [own_states(model, nodes, part)[0] for part in (left, right)]
     duals = Duals(model.activation, *(part.reshape(-1) for part in variances))
     shape = (len(left), len(nodes.times), len(right), len(nodes.times))
     base, strength, matrix = base_field(model, nodes), model.sigma_w2, nodes.integral
-    start = _start(duals, shape, point, model, nodes)
-    derivatives = duals.derivatives(start.reshape(duals.scale.shape), order + 2)
-    derivatives = derivatives.reshape(order + 2, *shape)
+
+    def expanded(field: Array, terms: int) -> Array:
+        return duals.derivatives(field.reshape(duals.scale.shape), terms).reshape(terms, *shape)
+
+    def dual(field: Array) -> tuple[Array, Array]:
+        value, slope = expanded(field, 2)
+        return value, slope
+
+    entering = point[:, None, :, None] * base[None, :-1, None, :-1]
+    start = solve_pairs(model, nodes, entering, duals.scale.reshape(shape), dual)[0]
+    derivatives = expanded(start, order + 2)
+    gain = strength * derivatives[1]
     beyond_linear = derivatives.copy()
     beyond_linear[:2] = 0.0
     deviation = np.zeros((order + 1, *shape))
@@ -53,54 +62,16 @@ def _flow(model: NeuralODE, left: Array, right: Array, point: Array, order: int)
         source = strength * mix(matrix, compose(beyond_linear, deviation)[power])
         if power == 1:
             source = source + base[None, :-1, None, :-1]
-        deviation[power] = linear_fixed_point(source, matrix, strength * derivatives[1])
+        deviation[power] = linear_fixed_point(source, lambda field: mix(matrix, gain * field))
     values, slopes = compose(derivatives, deviation), compose(derivatives[1:], deviation)
     gram = np.zeros((order + 1, len(left), len(right)))
     gram[0] = point
     if order:
         gram[1] = 1.0
-    features = base[-1, -1] * gram + strength * _reduced(nodes.end, values)
-    inner = _tangent(model, nodes, gram, values, slopes)
+    features = base[-1, -1] * gram + strength * reduced(nodes.end, values)
+    inner = tangent_series(model, nodes, gram, values, slopes, multiply)
     both = {"ck": features, "ck_preactivations": features}
     return both | {"ntk": features + inner, "ntk_preactivations": inner}
-
-
-def _start(duals: Duals, shape: tuple[int, ...], point: Array, model: NeuralODE, nodes: TimeNodes) -> Array:
-    """Λ⁰, the covariances at the inner products c⁰, by Newton's method."""
-    entering = point[:, None, :, None] * base_field(model, nodes)[None, :-1, None, :-1]
-    scale, field = duals.scale.reshape(shape), entering
-    for _ in range(NEWTON_STEPS):
-        value, slope = (
-            part.reshape(shape) for part in duals.derivatives(field.reshape(duals.scale.shape), 2)
-        )
-        rest = entering + model.sigma_w2 * mix(nodes.integral, value) - field
-        step = linear_fixed_point(rest, nodes.integral, model.sigma_w2 * slope)
-        field = field + step
-        if np.all(np.abs(step) <= ROUNDING * scale):
-            return np.asarray(field)
-    raise ConvergenceError(
-        "The covariances at the starting correlation did not converge.", "Start at a smaller one: around=0."
-    )
-
-
-def _tangent(model: NeuralODE, nodes: TimeNodes, gram: Array, values: Array, slopes: Array) -> Array:
-    """The series of what all weights but the readout give, (14.4) order by order."""
-    strength, matrix, last = model.sigma_w2, nodes.backward, nodes.fade[:-1][::-1]
-    gradient = np.zeros_like(values)
-    for power in range(len(values)):
-        source = strength * mix(matrix, multiply(gradient, slopes)[power])
-        if power == 0:
-            source = source + np.outer(last, last)[None, :, None, :]
-        gradient[power] = linear_fixed_point(source, matrix, strength * slopes[0])
-    arrived = strength * _reduced(nodes.start, multiply(gradient, slopes))
-    arrived[0] += nodes.fade[-1] ** 2
-    inputs = model.sigma_u2 * arrived + model.sigma_b2 * _reduced(nodes.weights, gradient)
-    weights = strength * _reduced(nodes.weights, multiply(gradient, values))
-    return np.asarray(weights + multiply(gram, inputs))
-
-
-def _reduced(weights: Array, series: Array) -> Array:
-    return np.array([reduce(weights, field) for field in series])
 
 
 @exact_diagonal.register

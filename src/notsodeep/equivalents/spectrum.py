@@ -106,7 +106,7 @@ class LimitingSpectrum(Shown):
         """A deterministic prediction of the eigenvalues, in ascending order: atoms, bulk and isolated ones.
 
         Args:
-            number: how many, spread evenly through the distribution of the n eigenvalues; n when left out,
+            number: number of quantiles, spread evenly through the distribution of the n eigenvalues; n when left out,
                 and then every isolated eigenvalue is among them once.
         """
         count = self.n if number is None else as_count(number, "number")

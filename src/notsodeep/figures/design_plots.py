@@ -1,44 +1,77 @@
-"""Plots of designed activations next to those they replace."""
+"""Plots of designed networks beside the models that they replace."""
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 from notsodeep.designs import Design
-from notsodeep.figures.style import legend_below, line_style, panel, styled
+from notsodeep.designs.families import plain_layers
+from notsodeep.equivalents.equivalent import kernel_distance
+from notsodeep.errors import InputError
+from notsodeep.figures.style import COLOURS, MARKERS, panel, styled
+from notsodeep.kernels import exact_kernel
+from notsodeep.models import DEQ, ConvDEQ
+from notsodeep.validation import Array
 
-_LONGEST = 44  # characters of a label that fit under a panel
+# Numbers of samples whose kernel entries are drawn: rows, and images.
+_ROWS, _IMAGES = 60, 12
+# Samples for a design without data: dimension of rows, height and width of images.
+_DIMENSION, _SIDE = 10, 6
 
 
 @styled
-def plot_design(design: Design, ax: Axes | None = None) -> Axes:
-    """Plot the model's activation and the designed ones, over the range of their inputs."""
-    axes = panel(ax)
-    for number, curve in enumerate(design.curves()):
-        axes.plot(curve.x, curve.y, label=_short(curve.label), **line_style(number))
+def plot_design(design: Design, ax: Axes | None = None, X: ArrayLike | None = None) -> Axes:
+    """Plot how far kernel entries of the design and of a plain layer are from those of the model.
+
+    Every point is a pair of samples. Each network has its best factor, which a ridge or a learning rate absorbs.
+
+    Args:
+        design: the design.
+        ax: axes to draw into; a new figure if None.
+        X: samples, of which the first 60 rows or 12 images are used; if None, random ones of norm about τ0.
+    """
+    axes, model = panel(ax), design.model
+    if model is None:
+        raise InputError(
+            "The model of this design has a custom activation and was not saved: nothing to compare."
+        )
+    is_of_images = isinstance(model, ConvDEQ)
+    samples = _random_samples(design.tau0, is_of_images) if X is None else np.asarray(X, dtype=np.float64)
+    samples = samples[: _IMAGES if is_of_images else _ROWS]
+    which = "ntk" if design.kernel == "both" else design.kernel
+    networks: dict[str, Any] = {"twin": design.network}
+    if isinstance(model, DEQ | ConvDEQ):
+        networks = {"plain layer": plain_layers(model, 1, design.tau0), **networks}
+    kernel = exact_kernel(model, samples, kernel=which)
+    pairs, scale = np.triu_indices(len(kernel)), float(np.diag(kernel).mean())
+    for number, (name, network) in enumerate(networks.items()):
+        other = exact_kernel(network, samples, kernel=which)
+        distance = kernel_distance(kernel, other)
+        axes.plot(
+            kernel[pairs] / scale,
+            100.0 * (distance.factor * other - kernel)[pairs] / scale,
+            MARKERS[number],
+            color=COLOURS[1 - number],
+            markersize=2.0,
+            label=name,
+        )
     axes.axhline(0.0, color="0.7", linewidth=0.8, zorder=0)
     axes.set(
-        xlabel="pre-activation (±3.5 standard deviations)",
-        ylabel="activation" if design.target is None else "activation, centred",
-        title=f"{design.family} for the {design.kernel}: {_verdict(design)}",
+        xlabel="kernel entry of the model (mean diagonal: 1)",
+        ylabel="difference (% of the diagonal)",
+        title=f"{design.family} for the {which.upper()}",
     )
-    legend_below(axes)
+    axes.legend()
     return axes
 
 
-def _verdict(design: Design) -> str:
-    """Describe in the title how well the design matches."""
-    if design.misfit is not None:
-        return f"kernels within {design.misfit:.1g}"
-    return "four numbers agree" if design.exact else "closest"
-
-
-def _short(label: str) -> str:
-    """Shorten a label to the width of the panel: to the name of the activation, or to "formula"."""
-    if len(label) <= _LONGEST:
-        return label
-    head, _, described = label.partition(": ")
-    name = re.match(r"\w+", described)
-    return f"{head}: {name[0] if name else 'formula'}"
+def _random_samples(tau0: float, is_of_images: bool) -> Array:
+    """Gaussian rows of mean squared norm τ0², or images whose pixels have that mean square."""
+    generator = np.random.default_rng(0)
+    if is_of_images:
+        return tau0 * generator.standard_normal((_IMAGES, 1, _SIDE, _SIDE))
+    return np.asarray(tau0 / np.sqrt(_DIMENSION) * generator.standard_normal((_ROWS, _DIMENSION)))

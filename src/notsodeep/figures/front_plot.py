@@ -43,10 +43,10 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
         part = [row for row in rows if row["fit"] == fit]
         if part:
             axes.plot(*_places(part), **point_style(number) | {"linestyle": "none", "label": words})
-    bounds = [row for row in rows if row.get("lower") is not None]
+    bounds = [row for row in rows if row.get("interval") is not None]
     if bounds:
         times, heights = _places(bounds)
-        tops = np.maximum(heights, [100.0 * (1.0 - row["lower"]) for row in bounds])
+        tops = np.maximum(heights, [100.0 * (1.0 - row["interval"][0]) for row in bounds])
         axes.vlines(times, heights, tops, color="0.8", linewidth=0.8, zorder=0, label="95 % certain")
     line: dict[str, Any] = {"color": colour(6), "linestyle": ":", "linewidth": 1.0, "zorder": 1}
     axes.plot(*_places(_front(rows)), label="front", **line)

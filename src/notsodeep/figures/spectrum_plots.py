@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from notsodeep.equivalents.spectrum import LimitingSpectrum
-from notsodeep.figures.style import COLOURS, DASHES, MARKERS, colour, panel, styled
+from notsodeep.figures.style import COLOURS, DASHES, colour, panel, styled
 from notsodeep.validation import Array
 
 
@@ -78,23 +78,29 @@ def draw_prediction(
             _draw_share(axes, inside, len(eigenvalues), wide)
     if len(grid):
         axes.plot(grid, density, color=COLOURS[0], label="predicted, no data")
-    if len(isolated):
-        axes.plot(
-            isolated, np.zeros(len(isolated)), MARKERS[3], color=COLOURS[1], clip_on=False,
-            zorder=3, label="isolated, predicted",
-        )  # fmt: skip
+    draw_rug(axes, isolated, 1, COLOURS[1], "isolated, predicted")
     if eigenvalues is not None:
         outside = eigenvalues[(eigenvalues < low - margin) | (eigenvalues > high + margin)]
-        axes.plot(
-            outside, np.zeros(len(outside)), "x", color=COLOURS[6], clip_on=False,
-            zorder=4, label="isolated, exact",
-        )  # fmt: skip
+        draw_rug(axes, outside, 0, COLOURS[6], "isolated, exact")
     axes.set_ylim(bottom=0.0)
     if wide:
         axes.set_xscale("log")
     axes.set(xlabel="eigenvalue", ylabel="density")
     axes.legend()
     return axes
+
+
+def draw_rug(axes: Axes, values: Array, line: int, ink: str, label: str = "_") -> None:
+    """Draw values as ticks at the foot of a panel, which show places and no heights; `line` counts from below."""
+    if len(values):
+        heights = np.full(len(values), 0.03 + 0.07 * line)
+        style: dict[str, Any] = {
+            "linestyle": "none",
+            "marker": "|",
+            "markersize": 9.0,
+            "markeredgewidth": 1.4,
+        }
+        axes.plot(values, heights, color=ink, transform=axes.get_xaxis_transform(), label=label, **style)
 
 
 def _draw_share(axes: Axes, inside: Array, count: int, wide: bool) -> None:

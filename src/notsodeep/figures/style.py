@@ -122,8 +122,9 @@ def legend_below(axes: Axes, title: str | None = None) -> None:
     axes.legend(loc="upper center", title=title, bbox_to_anchor=(0.5, 0.0), bbox_transform=place)
 
 
-def save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path | str) -> Path:
     """Write the figure, completely or not at all; the extension chooses png, svg or pdf."""
+    path = Path(path)
     with atomic_write(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path

@@ -43,13 +43,13 @@ def forecast(
 
     Args:
         model: a `DEQ`, `ConvDEQ` or `GraphDEQ`, or an explicit loop of one, such as `deq.unrolled(8)`; or, to measure,
-            a network of `notsodeep.nets` that solves an equilibrium, or any callable `cell(z, x)` of torch with `z0`.
-        X: samples as the model takes them; for a cell whatever its second argument is, the first axis counting samples.
+            a network of `notsodeep.nets` that solves an equilibrium, or any torch callable `cell(z, x)` with `z0`.
+        X: samples as the model takes them; for a cell its second argument, with samples along the first axis.
         width: units of the network, for the rate, residuals and errors of the median network of this width and the
             probability that it has an equilibrium; None for the wide limit.
-        z0: for a cell, the first state, the first axis counting samples.
-        max_steps: most evaluations of the cell in `residuals`; counts of steps beyond it follow the rate. A loop has
-            its own number of steps.
+        z0: for a cell, the first state, with samples along the first axis.
+        max_steps: largest number of evaluations of the cell in `residuals`; steps beyond it follow the rate. A loop
+            has its own number of steps.
     """
     steps = as_count(max_steps, "max_steps")
     if z0 is None and not hasattr(model, "parameters"):

@@ -47,7 +47,7 @@ class GradientForecast(Shown):
 class Forecast(Shown):
     """What a solver does with each sample: whether it settles, in how many steps, and how good gradients are.
 
-    `forecast` makes it, from a model (wide limit, no network) or measured on a network.
+    Returned by `forecast`: predicted from a model (wide limit, no network), or measured on a network.
 
     Attributes:
         source: "predicted" or "measured".
@@ -61,7 +61,7 @@ class Forecast(Shown):
             columns, the last for its output.
         gradient: the adjoint and truncated gradients, in the wide limit.
         anderson_curve: computes `anderson_residuals`, when they are needed; predicted ones are those of the wide limit.
-        probability: of an equilibrium at this width, (n,); None without a width, or below those that were simulated.
+        probability: chance of an equilibrium at this width, (n,); None without a width, or below the simulated widths.
         probability_error: its standard error.
         remark: what is said of the probability if the width was not simulated.
         width: m; None for the wide limit.

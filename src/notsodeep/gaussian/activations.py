@@ -167,7 +167,7 @@ def _affine_of(name: str, shape: Shape) -> tuple[float, float, float]:
 def activation(name: Any, **parameters: Any) -> Activation:
     """Return the activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
-    What it is called elsewhere is understood too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
+    Other names and functions are understood, too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
     slope; and so is a formula in x: activation("x*sigmoid(x)").
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
@@ -192,12 +192,6 @@ def activation(name: Any, **parameters: Any) -> Activation:
     stated = _stated_parameters(name, shape, parameters)
     made = Activation(shape, name, stated, *_affine_of(name, shape))
     return made.scaled(**affine).shifted(offset)
-
-
-def default_parameters(name: str) -> dict[str, Any]:
-    """The parameters of a named activation that have a default, and those defaults."""
-    signature = inspect.signature(BUILDERS[name])
-    return {key: one.default for key, one in signature.parameters.items() if one.default is not one.empty}
 
 
 def _stated_parameters(name: str, shape: Shape, given: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -63,7 +63,7 @@ def finite_width_kernels(
         X: samples in rows.
         width: units of a layer.
         draws: number of networks, two or more.
-        seed: of the weights.
+        seed: random seed of the weights.
         progress: a bar on a terminal; False for none, or a function (see
             `notsodeep.progress`) that is called after each draw.
     """

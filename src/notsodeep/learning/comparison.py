@@ -93,8 +93,8 @@ def compare_models(
         models: models by name, or a list of them: a DEQ, its twin, a plain layer, …
         source: (X, y), labelled samples.
         n: number of training samples, at most the number of labelled samples, which is the default.
-        width: of random networks whose readout is trained; the kernels if not given.
-        kernel: which kernel.
+        width: width of random networks whose readout is trained; the kernels if not given.
+        kernel: name of the kernel, as in `coefficients`.
         intercept: subtract the mean of the targets first.
     """
     if isinstance(source, GaussianMixture):

@@ -7,35 +7,30 @@ steps have the covariance, docs/theory.md (15.1),
 
     Λ(a+1, b+1) = σ_a² 𝒜F(q_a, q_b, Λ(a, b)) + b,   Λ(1, b) = Λ(a, 1) = b,   b = σ_b² C + bias.
 
-Λ(k, K) takes min(k, K) steps along a diagonal: an explicit network whose rows and columns have variances of different
-steps. Another model registers a function of its own with `step_kernel`.
+Λ(k, K) takes min(k, K) steps along a diagonal: a cell whose rows and columns have variances of different steps. Another
+model registers a function of its own with `step_kernel`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, singledispatch
 from typing import Any
 
 import numpy as np
 
 from notsodeep.display import Shown
-from notsodeep.duals.near_parallel import PairEquation
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import GraphFields, fields_of
-from notsodeep.gaussian.moments import second_moment
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels import exact_kernel
-from notsodeep.learning.sample_pool import Labelled, known_labels
+from notsodeep.learning.sample_pool import Labelled, graph_nodes, known_labels
 from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
 from notsodeep.models import DEQ, ConvDEQ, Equilibrium, GraphDEQ, Loop, Program, Samples
 from notsodeep.models.cell_models import CellModel
 from notsodeep.models.cell_programs import CellProgram
-from notsodeep.models.image_programs import ImageFeedforward, SampleSet
-from notsodeep.models.mixing import Convolution
-from notsodeep.models.programs import Feedforward, LayerInput, PairLayer, RowProgram
-from notsodeep.models.variances import moment_at
+from notsodeep.models.cell_shorthands import expression_of
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, label_codes
 
@@ -60,111 +55,37 @@ def step_kernel(model: Any, X: Any, Y: Any, left_steps: int, right_steps: int) -
     )
 
 
-@singledispatch
 def step_variances(model: Any, samples: Any, steps: int) -> Array:
     """Squared norms of the features of each sample after this many steps."""
-    size = len(samples) if isinstance(model, GraphDEQ) else BLOCK
+    size = BLOCK if graph_nodes(model) is None else len(samples)
     parts = [samples[start : start + size] for start in range(0, len(samples), size)]
     return np.concatenate([np.diag(step_kernel(model, part, part, steps, steps)) for part in parts])
 
 
-@step_variances.register
-def _row_squares(model: DEQ, samples: Any, steps: int) -> Array:
-    last = preactivation_variances(model, model.squared_norms(samples), steps)[-1]
-    return moment_at(second_moment, model.activation, last)
+@dataclass(frozen=True, eq=False)
+class TwoSteps(Loop):
+    """A loop whose rows are read after `steps` steps and whose columns after `right_steps`."""
 
-
-def preactivation_variances(model: DEQ, squares: Array, steps: int) -> list[Array]:
-    """Variances of the pre-activations after each step, for rows of these squared norms."""
-    forcing = model.sigma_b2 * squares + model.bias2
-    variances: list[Array] = []
-    for number in range(steps):
-        energy = moment_at(second_moment, model.activation, variances[-1]) if number else 0.0
-        variances.append(np.asarray(model.sigma_a2 * energy + forcing))
-    return variances
-
-
-def layers_of(model: Any, depth: int) -> tuple[LayerInput, ...]:
-    """The step as layers of an explicit network of this depth."""
-    first = LayerInput(model.activation, model.sigma_b2, constant=model.bias2)
-    later = LayerInput(model.activation, model.sigma_a2, model.sigma_b2, model.bias2)
-    return (first, *[later] * (depth - 1))
-
-
-@dataclass(frozen=True)
-class TwoSteps:
-    """A model whose rows are read after `left_steps` steps and whose columns after `right_steps`."""
-
-    model: Any
-    left_steps: int
     right_steps: int
-
-    def __getattr__(self, name: str) -> Any:
-        # Samples are checked and measured as the model of the step does it.
-        if name in ("check_samples", "squared_norms", "centred", "to_dict"):
-            return getattr(self.model, name)
-        raise AttributeError(name)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The recursion along the diagonal."""
-        ends = self.left_steps, self.right_steps
-        if isinstance(self.model, CellModel):
-            return CellProgram(self.model.cell, max(ends), left, right or left, kernels, ends)
-        program = ImageLoop if isinstance(self.model, ConvDEQ) else RowLoop
-        return program(self.model, ends, left, right or left)
-
-
-class RowLoop(Feedforward):
-    """The layers of a DEQ, with rows and columns at different steps."""
-
-    def __init__(self, model: DEQ, steps: tuple[int, int], left: Samples, right: Samples) -> None:
-        RowProgram.__init__(self, left, right)
-        depth, self.sum_of_features = min(steps), False
-        self.layers, self.tangent, self.watch = layers_of(model, depth), False, False
-        sides = [
-            preactivation_variances(model, np.asarray(part), count)[count - depth :]
-            for part, count in zip(self.squares, steps, strict=True)
-        ]
-        phi, pairs = model.activation, zip(sides[0], sides[1], strict=True)
-        self.steps = [PairLayer(phi, PairEquation(), rows, columns, False) for rows, columns in pairs]
-
-
-class ImageLoop(ImageFeedforward):
-    """The layers of a convolutional DEQ, with rows and columns at different steps."""
-
-    def __init__(self, model: ConvDEQ, steps: tuple[int, int], left: Samples, right: Samples) -> None:
-        self.loop, self.numbers, self.depth = model, steps, min(steps)
-        # `_set` is called for the rows first.
-        self._next = iter(steps)
-        mixing = Convolution(tuple(left.values.shape[2:]), model.filter_size, model.padding)
-        layers = list(layers_of(model, self.depth))
-        super().__init__(layers, mixing, model.readout, left, right, (Kernel.CK,))
-
-    def _set(self, samples: Samples) -> SampleSet:
-        count, layers = next(self._next), self.layers
-        self.layers = list(layers_of(self.loop, count))
-        chosen, self.layers = super()._set(samples), layers
-        return replace(chosen, variances=chosen.variances[count - self.depth :])
-
-    def _own(self, left: Any, right: Any) -> Any:
-        """A position meets itself only at the same step."""
-        same: Any = super()._own(left, right)
-        return same if self.numbers[0] == self.numbers[1] else (same[0][:0], same[1][:0])
+        ends = self.steps, self.right_steps
+        return CellProgram(self.cell, max(ends), left, right or left, kernels, ends)
 
 
 @step_kernel.register(DEQ)
 @step_kernel.register(ConvDEQ)
-def _samples(model: DEQ | ConvDEQ, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
-    return exact_kernel(TwoSteps(model, left_steps, right_steps), X, Y)
-
-
-@step_kernel.register
-def _cells(model: CellModel, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
-    """A cell by its rules between two steps; one that is a named model as such."""
-    if model.shorthand is None:
-        return exact_kernel(TwoSteps(Loop(model.step, 1), left_steps, right_steps), X, Y)
-    named = Equilibrium(model.step).shorthand
-    return step_kernel(named, X, Y, left_steps, right_steps)
+@step_kernel.register(CellModel)
+def _samples(model: Any, X: Any, Y: Any, left_steps: int, right_steps: int) -> Array:
+    """A cell by its rules between two steps; the model that is cut if both are the same."""
+    step = expression_of(model)
+    named = Equilibrium(step).shorthand
+    if isinstance(named, GraphDEQ):
+        return _nodes(named, X, Y, left_steps, right_steps)
+    if left_steps == right_steps and graph_nodes(model) is None:
+        return exact_kernel(Loop(step, left_steps), X, None if X is Y else Y)
+    return exact_kernel(TwoSteps(step, left_steps, right_steps), X, Y)
 
 
 @step_kernel.register
@@ -261,10 +182,10 @@ def loop_curve(
     random, and the network then runs with each number of `steps`. Step 1 is φ(σ_b B x); all steps share their weights.
 
     Args:
-        model: a DEQ, ConvDEQ or GraphDEQ: the step that is repeated.
+        model: a DEQ, ConvDEQ or GraphDEQ, or an Equilibrium or Loop of a cell: the step that is repeated.
         data: (X, y), training samples. Whole numbers and words are classes, other numbers targets of a regression.
-            Of a graph X has all nodes, and nodes that are not trained on have the label None or NaN.
-        test: (X_test, y_test). Of a graph the same X, and labels of the test nodes.
+            For a graph, X has all nodes; nodes outside of the training set have the label None or NaN.
+        test: (X_test, y_test); for a graph, the same X and the labels of the test nodes.
         train_steps: K.
         steps: numbers of steps k at run time.
         ridge: λ, added to the diagonal of the kernel matrix, as in `learning_curve`.
@@ -275,12 +196,13 @@ def loop_curve(
     Raises:
         InputError: for input that cannot be used.
     """
-    trained, numbers = as_count(train_steps, "train_steps"), [as_count(one, "steps") for one in steps]
+    trained = as_count(train_steps, "train_steps")
+    numbers = [as_count(one, "steps") for one in ([steps] if isinstance(steps, int) else steps)]
     if not numbers:
         raise InputError("steps is empty; give numbers of steps such as [1, 2, 4, 8].")
     penalty, size = as_number(ridge, "ridge"), None if width is None else as_count(width, "width")
     task = _Task.of(model, data, test)
-    own = step_kernel(model, task.X, task.X, trained, trained)[np.ix_(task.train, task.train)]
+    own = _finite_kernel(model, task.X, task.X, trained, trained)[np.ix_(task.train, task.train)]
     readout = TrainedKernel.of(own, task.targets, intercept=center)
     rounding = len(own) * 2.0**-52 * readout.values[-1]
     if penalty == 0.0 and max(readout.values[0], readout.network_ridge(penalty, size)) <= rounding:
@@ -291,7 +213,7 @@ def loop_curve(
     with reported(progress, "loop curve") as report:
         for place, count in enumerate(numbers):
             report(place, len(numbers), partial("{} steps".format, count))
-            cross = step_kernel(model, task.X_test, task.X, count, trained)[np.ix_(task.test, task.train)]
+            cross = _finite_kernel(model, task.X_test, task.X, count, trained)[np.ix_(task.test, task.train)]
             if size is not None:
                 squares = step_variances(model, task.X_test, count)[task.test]
             scores = readout.at(cross @ readout.vectors, squares, penalty, size)
@@ -309,6 +231,18 @@ def loop_curve(
         model=str(model),
         source=f"{len(task.train)} training samples, {len(task.test)} test samples",
     )
+
+
+def _finite_kernel(model: Any, X: Array, Y: Array, left_steps: int, right_steps: int) -> Array:
+    """`step_kernel`, refused where the features overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernel = step_kernel(model, X, Y, left_steps, right_steps)
+    if not np.isfinite(kernel).all():
+        raise ConvergenceError(
+            f"The features of {model} overflow within {max(left_steps, right_steps)} steps.",
+            "Take fewer steps, or lower the variances of the weights.",
+        )
+    return kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -338,29 +272,25 @@ class _Task:
             known_labels(model, y, len(X)),
             known_labels(model, y_test, len(X_test), "y_test"),
         )
-        if isinstance(model, GraphDEQ) and (
-            not np.array_equal(X, X_test)
-            or len(X) != len(model.propagation)
-            or np.intersect1d(train, tested).size
+        nodes = graph_nodes(model)
+        if nodes is not None and (
+            not np.array_equal(X, X_test) or len(X) != nodes or np.intersect1d(train, tested).size
         ):
             raise InputError(
-                f"The graph has {len(model.propagation)} nodes: X and X_test are the same array with a row for each "
+                f"The graph has {nodes} nodes: X and X_test are the same array with a row for each "
                 "node, and no node has a label in both y and y_test; the others are None or NaN."
             )
         labelled = Labelled.of(y, len(train))
         if labelled.codes is None:
-            goals: Array = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1)
-            codes = None
+            goals, codes = np.asarray(y_test, dtype=np.float64).reshape(len(tested), -1), None
             if goals.shape[1] != labelled.targets.shape[1]:
                 raise InputError(
                     f"y_test has {goals.shape[1]} targets a sample, y {labelled.targets.shape[1]}."
                 )
         else:
-            classes = np.unique(y)
-            codes = label_codes(y_test, classes, len(tested), "y_test")
-            goals = np.asarray(
-                2.0 * codes[:, None] - 1.0 if len(classes) == 2 else np.eye(len(classes))[codes]
-            )
+            codes = label_codes(y_test, np.unique(y), len(tested), "y_test")
+            # The targets of a class are those of its first training sample.
+            goals = labelled.targets[np.unique(labelled.codes, return_index=True)[1]][codes]
         return cls(X, X_test, train, tested, labelled.targets, goals, codes)
 
 

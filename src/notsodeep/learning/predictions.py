@@ -41,7 +41,7 @@ class LearningCurve(Shown):
         ridge: λ at each n, added to the diagonal of the kernel matrix.
         extrapolated: whether n exceeds the number of labelled samples; never for a mixture.
         width: of the network; None for the kernel (infinite width).
-        kernel: which kernel.
+        kernel: name of the kernel, as in `coefficients`.
         model: the model, in words.
         source: what the prediction is based on, in words.
         caveat: whether the prediction holds for a network that learns features; empty unless `richness` was given.
@@ -181,8 +181,8 @@ def best_ridge(
         model: the model.
         source: (X, y), labelled samples; or a `GaussianMixture`, then by theory alone.
         n: number of training samples; all of them if not given, and beyond them by theory. Required for a mixture.
-        width: of a random network whose readout is trained; the kernel if not given.
-        kernel: which kernel.
+        width: width of a random network whose readout is trained; the kernel if not given.
+        kernel: name of the kernel, as in `coefficients`.
         intercept: subtract the mean of the targets first.
     """
     width, kernel = as_width(width, kernel)

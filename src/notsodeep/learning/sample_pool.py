@@ -18,6 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel, random_features
 from notsodeep.learning.trained_kernel import PoolCurves, Scores, TrainedKernel, is_correct
 from notsodeep.models import Model, as_model
+from notsodeep.models.cell_models import CellModel
 from notsodeep.validation import Array, IntArray, as_labels, as_right_sides
 
 # By how much targets of a regression may vary: variances of squared errors are fourth powers, within 1e±308.
@@ -51,6 +52,13 @@ class Labelled:
         return cls(np.asarray(targets, dtype=np.float64), codes)
 
 
+def graph_nodes(model: Any) -> int | None:
+    """The number of nodes of a model of one graph; None for models of samples."""
+    if hasattr(model, "propagation"):
+        return len(model.propagation)
+    return model.cell.positions if isinstance(model, CellModel) else None
+
+
 def known_labels(model: Any, y: Any, n: int, name: str = "y") -> tuple[Any, IntArray]:
     """The labels that are given, and their places; only nodes of a graph may have none (None or NaN)."""
     labels = np.asarray(y)
@@ -58,7 +66,7 @@ def known_labels(model: Any, y: Any, n: int, name: str = "y") -> tuple[Any, IntA
         raise InputError(f"{name} has shape {labels.shape} for {n} samples. Give one label for each sample.")
     rows = labels.astype(object).reshape(n, -1)
     places = np.flatnonzero([all(one is not None and one == one for one in row) for row in rows])
-    if not len(places) or (len(places) < n and not hasattr(model, "propagation")):
+    if not len(places) or (len(places) < n and graph_nodes(model) is None):
         raise InputError(
             f"{name} has no label for {n - len(places)} of {n} samples (None or NaN). Remove these samples."
         )
@@ -180,7 +188,7 @@ class Pool:
         model: the model.
         X: samples, as the model takes them.
         y: labels, or numbers for a regression.
-        kernel: which kernel.
+        kernel: name of the kernel, as in `coefficients`.
         intercept: subtract the mean of the targets first.
         seed: random seed of the choice of training sets within the pool.
     """

@@ -56,7 +56,7 @@ def extreme_eigenvalues(operator: Any, k: int, which: str = "LM", tolerance: flo
 
     Args:
         operator: symmetric.
-        k: how many, fewer than its size.
+        k: number of eigenvalues, fewer than its size.
         which: "LM" for those of largest magnitude, "LA" for the largest.
         tolerance: relative accuracy; 0 is machine precision.
     """
@@ -160,8 +160,8 @@ def leading_part(
     Args:
         multiply: the product of the matrix with an (n, b) block; called passes + 1 times, with rank + 10 columns.
         n: the size of the matrix.
-        rank: how many eigenvalues.
-        seed: of the random start.
+        rank: number of eigenvalues.
+        seed: random seed of the start.
         passes: products before the one that measures; two serve a spectrum that falls slowly.
 
     Returns:

@@ -65,7 +65,7 @@ def leave_one_out_residuals(
     Args:
         targets: t, their mean taken out if the regression has an intercept.
         solved: B t.
-        diagonal: of B.
+        diagonal: the diagonal of B.
         ones: B 1, if a mean was taken out: it has to be that of the other targets.
         others: number of other samples, n - 1; an array if it differs between samples.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -176,9 +176,16 @@ class CellProgram:
         kernels = {Kernel.CK: self._read(value, diagonal)}
         if self.tangent:
             moments.tangents = dict(tangents)
-            learnt = moments.expanded_tangent(*self.ends)
+            for ends in self._earlier_ends():
+                learnt = moments.expanded_tangent(*ends)
             kernels[Kernel.NTK] = kernels[Kernel.CK] + self._read(learnt, diagonal)
         return EntrywiseTile(kernels, info)
+
+    def _earlier_ends(self) -> Iterator[tuple[Vector, Vector]]:
+        """The states that lead to the ends, step by step, because moments call those of the step before."""
+        (node, one), (_, two) = self.ends
+        for back in range(min(one, two), -1, -1):
+            yield (node, one - back), (node, two - back)
 
     def _read(self, field_values: Array, diagonal: bool) -> Array:
         """What the readout makes of second moments of states."""
@@ -235,7 +242,8 @@ class CellProgram:
         """The moments at the solution, tangent moments of the cut nodes, and the evidence."""
         if not self.cuts:
             moments = self._moments(tile, {}, note=True)
-            moments.expanded(*self.ends)
+            for ends in self._earlier_ends():
+                moments.expanded(*ends)
             return moments, {}, self._info(tile, 0, 0.0, 0.0)
         if self.layout.kind == "rows":
             return self._newton(tile)

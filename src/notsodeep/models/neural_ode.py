@@ -18,13 +18,13 @@ from notsodeep.gaussian.moments import mean_derivative
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
-from notsodeep.models.time_nodes import euler_nodes, time_nodes
-from notsodeep.models.time_programs import TimeProgram, own_variances
-from notsodeep.validation import Array, as_number, as_variance
+from notsodeep.models.time_nodes import time_nodes
+from notsodeep.models.time_programs import TimeProgram, own_states
+from notsodeep.validation import Array, as_count, as_number, as_variance
 
 _NUMBERS = ("sigma_w2", "duration", "sigma_u2", "sigma_b2", "decay")
 # Nodes on which variances of single samples are computed, and rounds of centring.
-NODES, ROUNDS, CENTRED = 24, 50, 1e-13
+NODES, ROUNDS, CENTRED = 20, 50, 1e-13
 
 
 @dataclass(frozen=True, init=False)
@@ -42,6 +42,8 @@ class NeuralODE(RowModel):
         sigma_u2: variance of the weights U of the initial state.
         sigma_b2: variance of the weights B by which the derivative reads the input.
         decay: rate at which the state decays.
+        steps: Euler's method with this many steps in the place of the solution: a residual network whose layers share
+            their weights; see `unrolled`.
     """
 
     activation: Activation
@@ -50,6 +52,7 @@ class NeuralODE(RowModel):
     sigma_u2: float
     sigma_b2: float
     decay: float
+    steps: int | None
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class NeuralODE(RowModel):
         sigma_u2: float = 1.0,
         sigma_b2: float = 0.0,
         decay: float = 0.0,
+        steps: int | None = None,
     ) -> None:
         variances = {"sigma_w2": sigma_w2, "sigma_u2": sigma_u2, "sigma_b2": sigma_b2}
         numbers = {name: as_variance(value, name) for name, value in variances.items()}
@@ -69,6 +73,7 @@ class NeuralODE(RowModel):
                 "sigma_u2 and sigma_b2 are both 0, so that the state does not depend on the input. Give one of them."
             )
         object.__setattr__(self, "activation", as_activation(activation))
+        object.__setattr__(self, "steps", None if steps is None else as_count(steps, "steps"))
         for name, value in numbers.items():
             object.__setattr__(self, name, value)
 
@@ -87,7 +92,8 @@ class NeuralODE(RowModel):
 
     def variances(self, squares: Array, nodes: int = NODES) -> Array:
         """Variances of the state at Legendre nodes in time, (samples, nodes), for samples with these squared norms."""
-        return own_variances(self, time_nodes(nodes, self.duration, self.decay), squares)[0]
+        exact = replace(self, steps=None)
+        return own_states(exact, time_nodes(nodes, self.duration, self.decay), squares)[0]
 
     def preactivation_variance(self, tau0: float) -> float:
         """The variance of the state at the end, for inputs of norm tau0."""
@@ -99,9 +105,9 @@ class NeuralODE(RowModel):
         """The same in a list, as explicit networks have it for their layers."""
         return [self.preactivation_variance(tau0)]
 
-    def unrolled(self, depth: int) -> EulerODE:
+    def unrolled(self, depth: int) -> NeuralODE:
         """Euler's method with `depth` steps, whose weights are shared as in the model itself."""
-        return EulerODE(self, depth)
+        return replace(self, steps=depth)
 
     def largest_variance(self, norm: float) -> float:
         """The largest variance of the state over time, for inputs of norms up to `norm`."""
@@ -126,13 +132,14 @@ class NeuralODE(RowModel):
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole model as plain JSON values, from which `model_from_dict` makes it again."""
         numbers = {name: getattr(self, name) + 0.0 for name in _NUMBERS}
-        return {"kind": "neural_ode", "activation": write(self.activation), **numbers}
+        return {"kind": "neural_ode", "activation": write(self.activation), **numbers, "steps": self.steps}
 
     @classmethod
     def from_dict(cls, data: Any) -> NeuralODE:
         """The model that `to_dict` wrote down."""
-        entry = mapping(data, "a model", ("kind", "activation", *_NUMBERS))
-        return cls(activation_from_dict(entry["activation"]), *(number(entry[key], key) for key in _NUMBERS))
+        entry = mapping(data, "a model", ("kind", "activation", *_NUMBERS, "steps"))
+        numbers: dict[str, Any] = {key: number(entry[key], key) for key in _NUMBERS}
+        return cls(activation_from_dict(entry["activation"]), **numbers, steps=entry["steps"])
 
     def __str__(self) -> str:
         parts = [f"{self.activation}", f"sigma_w2={self.sigma_w2:g}", f"duration={self.duration:g}"]
@@ -140,52 +147,7 @@ class NeuralODE(RowModel):
         parts += [
             f"{name}={getattr(self, name):g}" for name, usual in defaults if getattr(self, name) != usual
         ]
-        return f"NeuralODE({', '.join(parts)})"
+        return f"NeuralODE({', '.join(parts)})" + (f" by {self.steps} Euler steps" if self.steps else "")
 
 
-@dataclass(frozen=True)
-class EulerODE(RowModel):
-    """Euler's method for a neural ODE with a few steps, a residual network with shared weights.
-
-    Attributes:
-        ode: the neural ODE.
-        steps: number of steps.
-    """
-
-    ode: NeuralODE
-    steps: int
-
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> TimeProgram:
-        """The recursion over the steps of both samples."""
-        tangent = any(kernel.is_tangent for kernel in kernels)
-        nodes = euler_nodes(self.steps, self.ode.duration, self.ode.decay)
-        return TimeProgram(self.ode, left, right, tangent, nodes)
-
-    @property
-    def activations(self) -> tuple[Activation, ...]:
-        """The activation φ."""
-        return self.ode.activations
-
-    def centred(self, tau0: float) -> EulerODE:
-        """Euler's method for the centred neural ODE."""
-        return EulerODE(self.ode.centred(tau0), self.steps)
-
-    def largest_variance(self, norm: float) -> float:
-        """The largest variance of the state of the neural ODE."""
-        return self.ode.largest_variance(norm)
-
-    def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
-        """The neural ODE and the number of steps as plain JSON values."""
-        return {"kind": "euler_ode", "ode": self.ode.to_dict(write), "steps": self.steps}
-
-    @classmethod
-    def from_dict(cls, data: Any) -> EulerODE:
-        """The model that `to_dict` wrote down."""
-        entry = mapping(data, "a model", ("kind", "ode", "steps"))
-        return cls(NeuralODE.from_dict(entry["ode"]), int(number(entry["steps"], "steps")))
-
-    def __str__(self) -> str:
-        return f"{self.ode} by {self.steps} Euler steps"
-
-
-__all__ = ["EulerODE", "NeuralODE"]
+__all__ = ["NeuralODE"]

@@ -12,7 +12,7 @@ from notsodeep.models.convolutional import ConvDEQ, ConvExplicit
 from notsodeep.models.deq import DEQ, UnrolledDEQ
 from notsodeep.models.explicit import Explicit
 from notsodeep.models.graph import GraphDEQ, GraphExplicit
-from notsodeep.models.neural_ode import EulerODE, NeuralODE
+from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.models.protocol import Model
 
 # The words that `to_dict` writes under "kind".
@@ -27,7 +27,6 @@ KINDS: dict[str, Callable[[Any], Model]] = {
     "equilibrium": Equilibrium.from_dict,
     "loop": Loop.from_dict,
     "neural_ode": NeuralODE.from_dict,
-    "euler_ode": EulerODE.from_dict,
 }
 
 

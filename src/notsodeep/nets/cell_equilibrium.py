@@ -29,8 +29,8 @@ class CellSolver:
     Attributes:
         step: step(z, drive, weights) of states (rows, size); rows do not depend on each other.
         size: numbers of a state.
-        solver: of the forward pass.
-        adjoint: of the backward pass.
+        solver: solver of the forward pass.
+        adjoint: solver of the backward pass.
         on_failure: "raise", "warn" or "ignore".
         on_solve: is called with the report of the forward pass.
         on_adjoint: is called with the report of the backward pass.

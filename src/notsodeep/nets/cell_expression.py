@@ -22,7 +22,7 @@ class Weights(NamedTuple):
     """The weights of a node.
 
     Attributes:
-        name: of the parameter.
+        name: name of the parameter.
         connection: matrices or filters.
         rate: variance of what multiplies a number that they read: s/m of a state or feature, s of the input.
     """
@@ -52,14 +52,14 @@ class ExpressionNet(Net):
 
     Args:
         step: the cell; its outermost node may be a readout of images.
-        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
         width: m; of images channels.
         out_features: number of outputs.
         train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        seed: random seed of the initial weights; torch's global generator (`torch.manual_seed`) if None.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         dtype: float32 if not given.
-        device: where the parameters live.
+        device: device of the parameters.
 
     Attributes:
         nodes: the nodes of the cell, each after what it is made from.

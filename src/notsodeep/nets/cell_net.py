@@ -33,16 +33,16 @@ class CellNet(ExpressionNet):
 
     Args:
         spec: an `Equilibrium`, a `Loop`, or another model that is the equilibrium of a cell.
-        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
         width: m; of images channels.
         out_features: number of outputs.
-        solver: of the forward pass; not used by a loop.
-        adjoint: of the backward pass; the same if not given.
+        solver: solver of the forward pass; not used by a loop.
+        adjoint: solver of the backward pass; the same if not given.
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
         options: keyword arguments of `ExpressionNet`: train, seed, scaling, dtype, device.
 
     Attributes:
-        steps: of a loop; None for an equilibrium.
+        steps: number of steps of a loop; None for an equilibrium.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ MOMENTUM = 0.9
 # Largest curvature of each loss in the outputs.
 _CURVATURE = {"squared": 1.0, "cross_entropy": 0.5}
 # How far a step of Adam may move an output: 0.256 is the usual rate 1e-3 at the width 256. The readout alone tolerates
-# ten times as much (measured: docs/networks.md).
+# ten times as much (measured on 6000 images of MNIST at width 256).
 _ADAM = {"readout": 2.56, "all": 0.256}
 _SAMPLE = 512
 # Images whose tangent kernel is that of the network itself: the exact one costs as much as thousands of rows.

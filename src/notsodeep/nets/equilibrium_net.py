@@ -53,20 +53,20 @@ class EquilibriumNet(Net):
 
     Args:
         spec: the model.
-        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
         connection: what A and B do to a layer.
         units: m.
         out_features: number of outputs.
         train: "all", or "readout" for fixed A and B.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        seed: random seed of the initial weights; torch's global generator (`torch.manual_seed`) if None.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        solver: of the forward pass.
-        adjoint: of the backward pass; the same if not given.
+        solver: solver of the forward pass.
+        adjoint: solver of the backward pass; the same if not given.
         contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`; for filters
             of q taps ||σ_a A/√(qm)||₂ Lip(φ).
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
         dtype: float32 if not given.
-        device: where the parameters live.
+        device: device of the parameters.
         output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
 
     Attributes:
@@ -133,7 +133,7 @@ class EquilibriumNet(Net):
 
         Args:
             network: its layers.
-            seed: of its weights; None draws from torch's global generator.
+            seed: random seed of its weights; None draws from torch's global generator.
         """
         sizes = (self.sample_shape, self.units, self.out_features)
         net = network_of(network, *sizes, seed=seed, **self.shared_options)

@@ -24,16 +24,16 @@ class FeedforwardNet(Net):
 
     Args:
         spec: the layers.
-        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
-        connection: what the weights do to a layer.
+        sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
+        connection: action of the weights on a layer.
         units: m, of every layer.
         out_features: number of outputs.
         train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        seed: random seed of the initial weights; torch's global generator (`torch.manual_seed`) if None.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         share_input: whether layers that see the input again use the weights of the first layer.
         dtype: float32 if not given.
-        device: where the parameters live.
+        device: device of the parameters.
         output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
 
     """

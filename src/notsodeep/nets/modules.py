@@ -38,12 +38,12 @@ class Net(nn.Module):
             of fan_in; of the readout times `output_scale`.
         output_scale: factor of the outputs. 1/(γ√width) is the mean-field scaling of `adaptive_kernel`.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
-        in_features: how many numbers a sample consists of.
+        in_features: number of entries of a sample.
         sample_shape: how they are arranged: (in_features,) for rows, (channels, height, width) for images.
         width: number of features.
-        layer_size: how many numbers a sample has in a hidden layer; more than the width where features are averages.
-        hidden_fan_in: how many weights a unit of a hidden layer reads the layer before with.
-        connection: what weights do to a layer: matrices or filters.
+        layer_size: number of entries of a hidden layer for one sample; more than the width where features are averages.
+        hidden_fan_in: number of weights of a unit of a hidden layer.
+        connection: action of the weights on a layer: matrices or filters.
         units: units of a hidden layer; of images channels.
         readout: (out_features, width).
         readout_bias: added to the outputs; None unless the network was built from weights that have one.
@@ -228,7 +228,7 @@ def network_of(
 
     Args:
         spec: the model.
-        sample_shape: of one sample: (features,) for rows, (channels, height, width) for images.
+        sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
         width: units of a layer; for images channels.
         out_features: number of outputs.
         options: keyword arguments of the network; those about equilibria are ignored for explicit models.

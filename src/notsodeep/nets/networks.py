@@ -227,7 +227,7 @@ def network(
         in_features: numbers of a sample; for images (channels, height, width), for sequences (channels, length).
         width: units of a layer; for images channels.
         out_features: number of outputs.
-        seed: of the weights; None draws from torch's global generator.
+        seed: random seed of the weights; None draws from torch's global generator.
         options: keyword arguments of the network: train, scaling, dtype, device; for equilibria also solver, adjoint
             and on_failure.
     """

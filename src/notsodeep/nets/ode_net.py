@@ -13,7 +13,6 @@ from torch import Tensor
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
 from notsodeep.models import NeuralODE
-from notsodeep.models.neural_ode import EulerODE
 from notsodeep.models.time_nodes import TimeNodes, euler_nodes, time_nodes
 from notsodeep.nets.connections import DenseConnection
 from notsodeep.nets.modules import Net, gaussian_draws, network_of
@@ -31,6 +30,7 @@ NODES, ROUNDS = 20, 500
 class ODENet(Net):
     """A neural ODE of finite width: dh/dt = σ_w W φ(h)/√m + σ_b B x - decay · h, outputs readout · h(T)/√m.
 
+    With `spec.steps` it is Euler's method: a residual network whose layers share their weights.
     The solver chooses one step size for all rows of a batch, so that outputs depend on the other rows by less than
     `tolerance`. Gradients are those of the steps that were taken.
 
@@ -40,16 +40,15 @@ class ODENet(Net):
         width: m.
         out_features: number of outputs.
         train: "all", or "readout" for fixed hidden weights.
-        seed: of the initial weights; None draws from torch's global generator.
+        seed: random seed of the initial weights; None draws from torch's global generator.
         scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         method: solver of torchdiffeq: "dopri5", "dopri8", "bosh3" or "adaptive_heun".
         tolerance: relative tolerance of the solver; 1e-5 in float32 and 1e-8 in float64 if None.
         dtype: float32 if not given.
-        device: where the parameters live.
+        device: device of the parameters.
     """
 
-    spec: Any
-    ode: NeuralODE
+    spec: NeuralODE
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class ODENet(Net):
         super().__init__(in_features, width, out_features, train, scaling, dtype, device)
         if method not in METHODS:
             raise InputError(f"method={method!r} is not known. Choose one of: {', '.join(METHODS)}.")
-        self.spec = self.ode = spec
+        self.spec = spec
         self.method = method
         self.tolerance = None if tolerance is None else as_number(tolerance, "tolerance", positive=True)
         self._place_layers((self.in_features,), DenseConnection(), self.width)
@@ -86,11 +85,16 @@ class ODENet(Net):
 
     def features(self, X: Tensor) -> Tensor:
         """The state at the end divided by √m, (rows, width)."""
-        return self.states(X, [self.ode.duration])[-1] / sqrt(self.width)
+        return self.states(X, [self.spec.duration])[-1] / sqrt(self.width)
 
     def states(self, X: Tensor, times: Sequence[float]) -> Tensor:
-        """The state at ascending times, (times, rows, width)."""
+        """The state at ascending times, (times, rows, width); with Euler's method, at the nearest steps."""
         start, derivative = self._equation(X)
+        if self.spec.steps is not None:
+            length, path = self.spec.duration / self.spec.steps, [start]
+            for _ in range(self.spec.steps):
+                path.append(path[-1] + length * derivative(start, path[-1]))
+            return torch.stack([path[round(time / length)] for time in times])
         tolerance = self.tolerance or TOLERANCE.get(start.dtype, 1e-4)
         points = torch.tensor([0.0, *times], dtype=torch.float64, device=start.device)
         try:
@@ -100,7 +104,7 @@ class ODENet(Net):
         except AssertionError as error:
             # The solver asserts that its steps are not too short.
             raise ConvergenceError(
-                f"The solver {self.method} did not reach the end of {self.ode}: {error}.",
+                f"The solver {self.method} did not reach the end of {self.spec}: {error}.",
                 "Check that X is finite; shorten the duration, add a decay, or raise the tolerance.",
             ) from None
         return states[1:]
@@ -108,23 +112,25 @@ class ODENet(Net):
     def _equation(self, X: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
         """The initial state, and dh/dt as a function of time and state."""
         rows = self._rows(X)
-        forcing = self._injected("inputs", self.ode.sigma_b2, rows)
+        forcing = self._injected("inputs", self.spec.sigma_b2, rows)
         weights = self._recurrent()
 
         def derivative(t: Tensor, h: Tensor) -> Tensor:
             moved = self._phi(h) @ weights.mT + forcing
-            return moved - self.ode.decay * h if self.ode.decay else moved
+            return moved - self.spec.decay * h if self.spec.decay else moved
 
-        return self._injected("start", self.ode.sigma_u2, rows), derivative
+        return self._injected("start", self.spec.sigma_u2, rows), derivative
 
     @property
     def nodes(self) -> TimeNodes:
         """The nodes over which gradients are integrated."""
-        return time_nodes(NODES, self.ode.duration, self.ode.decay)
+        if self.spec.steps is not None:
+            return euler_nodes(self.spec.steps, self.spec.duration, self.spec.decay)
+        return time_nodes(NODES, self.spec.duration, self.spec.decay)
 
     def _recurrent(self) -> Tensor:
         """The recurrent weights times their standard deviation, σ_w W."""
-        return sqrt(self.ode.sigma_w2) * self.unit_weight("recurrent")
+        return sqrt(self.spec.sigma_w2) * self.unit_weight("recurrent")
 
     def _injected(self, name: str, variance: float, rows: Tensor) -> Tensor:
         """σ times weights times the input; zero without such weights."""
@@ -134,7 +140,7 @@ class ODENet(Net):
 
     def weight_groups(self, X: Tensor) -> Iterator[WeightGroup]:
         """All weights, by integrals over nodes in time, then the readout."""
-        spec, rows, root, nodes = self.ode, self._rows(X), sqrt(self.width), self.nodes
+        spec, rows, root, nodes = self.spec, self._rows(X), sqrt(self.width), self.nodes
         states = self.states(X, [*nodes.times.tolist(), spec.duration])
         back, first = self._gradients(nodes, states[:-1])
         weights = _tensor(nodes.weights, rows)
@@ -166,37 +172,6 @@ class ODENet(Net):
             _tensor(nodes.start, states), slopes * (back @ weights), dims=1
         )
         return back, first
-
-
-class EulerNet(ODENet):
-    """Euler's method for a neural ODE of finite width: a residual network whose layers share their weights.
-
-    Args:
-        spec: the model, `NeuralODE.unrolled(steps)`.
-        in_features: p.
-        width: m.
-        out_features: number of outputs.
-        options: keyword arguments of `ODENet`.
-    """
-
-    def __init__(
-        self, spec: EulerODE, in_features: int, width: int, out_features: int, **options: Any
-    ) -> None:
-        super().__init__(spec.ode, in_features, width, out_features, **options)
-        self.spec = spec
-
-    @property
-    def nodes(self) -> TimeNodes:
-        """The steps of Euler's method as nodes in time."""
-        return euler_nodes(self.spec.steps, self.ode.duration, self.ode.decay)
-
-    def states(self, X: Tensor, times: Sequence[float]) -> Tensor:
-        """The state at the steps nearest to these times, (times, rows, width)."""
-        state, derivative = self._equation(X)
-        length, path = self.ode.duration / self.spec.steps, [state]
-        for _ in range(self.spec.steps):
-            path.append(path[-1] + length * derivative(state, path[-1]))
-        return torch.stack([path[round(time / length)] for time in times])
 
 
 @dataclass(frozen=True)
@@ -231,10 +206,4 @@ def _(spec: NeuralODE, sample_shape: Sequence[int], width: int, out_features: in
     return ODENet(spec, sample_shape[0], width, out_features, **options)
 
 
-@network_of.register
-def _(spec: EulerODE, sample_shape: Sequence[int], width: int, out_features: int, **options: Any) -> Net:
-    options = {name: value for name, value in options.items() if name not in ("solver", "contractive")}
-    return EulerNet(spec, sample_shape[0], width, out_features, **options)
-
-
-__all__ = ["EulerNet", "ODENet"]
+__all__ = ["ODENet"]

@@ -124,7 +124,7 @@ class RaceSettings:
 
     Attributes:
         models: which of "deq", "twin", "plain".
-        width: of all networks; the number of channels of convolutional ones.
+        width: width of all networks; the number of channels of convolutional ones.
         mode: "readout" or "all": what is trained.
         seeds: the number of seeds; 0, 1, … are the seeds of weights and shuffling.
         epochs: passes over the training samples.

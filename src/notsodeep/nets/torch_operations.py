@@ -62,7 +62,7 @@ class Operations:
     """The operations, and the weights that were read so far.
 
     Args:
-        axis: of the features, counted from the front.
+        axis: axis of the features, counted from the front.
     """
 
     def __init__(self, axis: int) -> None:

@@ -103,7 +103,7 @@ class _Reader:
 
     Args:
         graph: traced module, with shapes.
-        axis: of the features.
+        axis: axis of the features.
     """
 
     def __init__(self, graph: fx.GraphModule, axis: int) -> None:

@@ -28,8 +28,8 @@ class Vector:
     Attributes:
         node: the vector.
         size: number of features.
-        gain: of a norm with weights; None for 1.
-        shift: of a norm with a bias; None for 0.
+        gain: gain of a norm with weights; None for 1.
+        shift: shift of a norm with a bias; None for 0.
     """
 
     node: ex.Node
@@ -81,8 +81,8 @@ class Product:
     Attributes:
         sources: what the weights read.
         weights: (out, in, taps of each axis), float64.
-        bias: of the outputs, or None.
-        padding: of filters; "" for matrices.
+        bias: bias of the outputs, or None.
+        padding: padding of filters; "" for matrices.
     """
 
     sources: tuple[Vector | InputVector, ...]

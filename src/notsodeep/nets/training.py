@@ -41,8 +41,8 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cross_entropy": lambda outputs, target: -(functional.log_softmax(outputs, dim=1) * target).sum(),
     "squared": lambda outputs, target: 0.5 * (outputs - target).square().sum(),
 }
-# Root mean square norms of the samples between which training needs no warning. Measured on MNIST at norms 0.1 to 100
-# (docs/networks.md): at 0.1 a ReLU network lost its equilibrium, at 100 tanh lost five points of accuracy.
+# Root mean square norms of the samples between which training needs no warning. Measured on 3000 images
+# of MNIST (Adam, 1e-3): at norm 0.1 a ReLU DEQ lost its equilibrium, at norm 100 tanh lost five points of accuracy.
 _SMALLEST_NORM, _LARGEST_NORM = 0.3, 30.0
 
 

@@ -91,8 +91,8 @@ def explicit_twin(
 ) -> Twin:
     """Build the explicit network with the same kernel, width and training mode as a DEQ.
 
-    τ0 is the root mean square norm of the rows of X, of images at their positions.  The match is one of random
-    networks: the twin has new random weights, which do not depend on those of `net`.
+    τ0 is the root mean square norm of the rows of X; for images, of their positions. The kernels of random networks
+    match: the twin has new random weights, which do not depend on those of `net`.
 
     Args:
         net: the network to replace, a `DEQNet` or a `ConvDEQNet`.
@@ -104,10 +104,10 @@ def explicit_twin(
             model has a bias: their designs are about others (`DEQ.centred`). A `ConvDEQNet` has injected networks
             alone.
         layers: number of hidden layers, for a family that comes with several.
-        seed: of the twin's weights; None draws from torch's global generator, which `torch.manual_seed` sets.
+        seed: random seed of the twin's weights; torch's global generator (`torch.manual_seed`) if None.
         samples: rows or images on which the exact kernels are compared; if not given, 500 rows or 20 images.
         batch: rows or images on which the two are timed; if not given, 256 rows or 32 images.
-        evidence: measure distance and speed; a second or two, of images some more.
+        evidence: measure kernel errors and speed, which takes a second or two, and longer for images.
     """
     if not isinstance(net, EquilibriumNet):
         raise InputError(f"explicit_twin takes a DEQNet or a ConvDEQNet, not {type(net).__name__}.")

@@ -31,17 +31,17 @@ class DepthCurve(Shown):
         steps: numbers of steps in ascending order; the last one is inf, the equilibrium.
         accuracy: for each number of steps the mean of `measure`.
         interval: intervals of 95 %, shape (len(steps), 2): exact for shares (Clopper and Pearson), else normal. They
-            hold for one number of steps; differences are tested sample by sample, and are surer.
+            hold for one number of steps; differences are tested sample by sample, which is more precise.
         measure: "accuracy" (share of left-out samples with the right class), "explained variance" (of left-out
             samples in a regression, or of a trained network's single output), "agreement" (share of samples on which
             the trained network chooses the same class) or "kernel similarity" (1 less the kernel error; no labels).
-        scores: what each sample scores, shape (len(steps), samples): 1 or 0 for shares; None without labels.
+        scores: score of each sample, shape (len(steps), samples): 1 or 0 for shares; None without labels.
         kernel_error: distance of the kernel from that of the equilibrium, up to a factor; NaN for a trained network.
         ridge: λ at each number of steps, added to the diagonal of the kernel matrix; NaN where there is none.
         chance: accuracy without looking at the samples: the share of the most frequent class, else 0.
         kernel: which kernel; "" for a trained network.
         model: the model in words.
-        source: what was measured on, in words.
+        source: description of the samples.
     """
 
     steps: Array
@@ -191,7 +191,7 @@ def depth_curve(
     Args:
         model: a DEQ, ConvDEQ or GraphDEQ, or any model with `unrolled(k)`; or a trained DEQNet or ConvDEQNet.
         data: for a model (X, y), or X alone to compare kernels without labels; for a network X. Whole numbers and
-            words are classes, other numbers targets of a regression. Of a graph, nodes may have the label None or NaN.
+            words are classes, other numbers targets of a regression. Nodes of a graph without a label have None or NaN.
         steps: numbers of steps; the equilibrium is added.
         kernel: "ck" if the readout will be trained, "ntk" if all weights will be; for a model.
         ridge: λ, added to the diagonal of the kernel matrix; if None, for each number of steps the best one of nine

@@ -56,7 +56,7 @@ class OrdinaryNetwork(Shown):
         layers: number of hidden layers: they cost what as many steps of the DEQ cost.
         accuracy: on left-out samples, as in the depth curve.
         interval: interval of 95 % of the accuracy.
-        scores: what each sample scores.
+        scores: score of each sample.
     """
 
     name: str

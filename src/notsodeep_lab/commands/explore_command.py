@@ -35,14 +35,14 @@ def explore(
         int, typer.Option("--max-upload", min=1, max=1000, help="Largest upload, in MB.")
     ] = 20,
 ) -> None:
-    """Explore a DEQ, its shallow twin and their spectra interactively in the browser.
+    """Explore in the browser whether a cell or a DEQ settles and how deep it must be.
 
     Everything is computed on this machine; nothing is sent elsewhere. Stop it with Ctrl-C.
 
     Example: notsodeep explore
     """
     # Only check that they are installed: the server process imports them.
-    for name in ("streamlit", "matplotlib", "jinja2", "msgspec"):
+    for name in ("streamlit", "matplotlib"):
         if importlib.util.find_spec(name) is None:
             raise missing("streamlit", "The explorer", name)
     free = _free_port(address, port)

@@ -1,5 +1,5 @@
-"""The explorer, `notsodeep explore`: a local web page that shows a DEQ, its shallow twin and their spectra.
+"""The explorer, `notsodeep explore`: a local web page that answers whether a cell settles and how deep it must be.
 
-Computation and page are separate: `choice`, `uploads`, `computations`, `first_screen`, `recipes`, `race_job` and
-`pictures` do not import streamlit; `controls`, `verdict_panels`, `page_panels`, `race_panels` and `page` draw the page.
+Computation and page are separate: `controls` and `page` import streamlit, `offered_networks`, `choice`, `uploads`,
+`computations`, `answers`, `pictures` and `recipes` do not.
 """

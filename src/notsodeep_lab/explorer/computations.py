@@ -1,203 +1,199 @@
-"""Compute what the page shows from a `Choice`: samples, design, spectra, distances.
+"""Compute what the page shows: the forecast, the depth curve beside plain networks, and the twin.
 
-The page recomputes everything whenever a control moves, so each step is cached by the values it depends on: moving
-sigma_a2 keeps the samples, choosing another family keeps the kernel and its eigenvalues.
+Streamlit runs the page again whenever a control moves, so each result is cached by the values it depends on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from multiprocessing import get_context
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from notsodeep.cli import scenario
-from notsodeep.cli.scenario import Law, Prediction, PreparedSamples
-from notsodeep.designs import Design, TwinDistances, design, twin_distances
-from notsodeep.equivalents import LimitingSpectrum, limiting_density
-from notsodeep.models import DEQ, ConvDEQ
+from notsodeep.designs import Design, design
+from notsodeep.equivalents import KernelDistance
+from notsodeep.equivalents.equivalent import kernel_distance
+from notsodeep.errors import InputError
+from notsodeep.forecasts import Forecast, forecast
+from notsodeep.intervals import paired_difference
+from notsodeep.kernels import exact_kernel
 from notsodeep.validation import Array
-from notsodeep_lab.explorer.choice import FORMULA, Choice, PageData
-from notsodeep_lab.explorer.images import small_images
+from notsodeep.verdicts import DepthCurve, depth_curve
+from notsodeep.verdicts.depth_curve import ALIKE, POINT, labelled_samples, left_out_scores
+from notsodeep_lab.explorer.choice import Choice, PageData
+from notsodeep_lab.explorer.offered_networks import KINDS, Network
 
-T = TypeVar("T")
-# Number of samples on which a twin is fitted, and of rows on which its kernel is compared with the DEQ's.
-ROWS_TO_FIT, IMAGES_TO_FIT = 150, 20
-ROWS_COMPARED = 400
-
-
-@lru_cache(maxsize=8)
-def samples_of(data: PageData) -> PreparedSamples:
-    """Return the samples of a data source."""
-    return data.samples()
+STEPS = (1, 2, 3, 4, 6)
+LAYERS = (1, 2, 3, 4)
 
 
-@lru_cache(maxsize=4)
-def images_of(data: PageData) -> PreparedSamples:
-    """Return the samples as downscaled images."""
-    return small_images(data)
+def labels_of(data: PageData) -> Any:
+    """The labels of the samples; None if there are none, or only one class.
 
-
-def samples_for(choice: Choice) -> PreparedSamples:
-    """Return the samples in the form that the chosen network takes: rows or images."""
-    return images_of(choice.data) if choice.images else samples_of(choice.data)
-
-
-def judged_model(choice: Choice) -> DEQ | ConvDEQ:
-    """Return the DEQ of the verdict: a centred dense DEQ, or the convolutional one, which needs no centring."""
-    return choice.image_model if choice.images else centred_model(choice)
-
-
-def centred_model(choice: Choice) -> DEQ:
-    """Return the DEQ centred at the norm of the samples, docs/theory.md (2.11)."""
-    return choice.model.centred(samples_of(choice.data).tau0)
-
-
-def design_of(choice: Choice) -> Design:
-    """Design the explicit network with the DEQ's kernel."""
-    if choice.images:
-        return _image_design(choice.image_model, choice.data, choice.kernel)
-    return _design(centred_model(choice), choice.data, choice.kernel, choice.family, fits_rows(choice))
-
-
-@lru_cache(maxsize=64)
-def _design(model: DEQ, data: PageData, kernel: str, family: str, fit: bool) -> Design:
-    samples = samples_of(data)
-    rows = samples.rows[::2][:ROWS_TO_FIT] if fit else None
-    return design(model, samples.tau0, kernel, family, X=rows)
-
-
-@lru_cache(maxsize=64)
-def _image_design(model: ConvDEQ, data: PageData, kernel: str) -> Design:
-    return design(model, 1.0, kernel, X=images_of(data).rows[:IMAGES_TO_FIT])
-
-
-def fits_rows(choice: Choice) -> bool:
-    """Whether the design is fitted to the samples, not to their norm alone.
-
-    A design for a typed formula is not, unless its family requires it: every network tried on the samples would
-    need tables of its own, which takes seconds.
+    Raises:
+        InputError: for a column with too many classes, such as numbers of the samples.
     """
-    if choice.activation == FORMULA and choice.family != "injected":
-        return False
-    rows = samples_of(choice.data).rows
-    return scenario.rows_to_fit(rows, choice.kernel, choice.family) is not None
+    labels = data.samples.labels
+    kinds = 0 if labels is None else len(np.unique(labels))
+    whole = labels is not None and (labels.dtype.kind != "f" or np.array_equal(labels, np.round(labels)))
+    if labels is not None and whole and kinds > len(labels) // 4:
+        raise InputError(
+            f"The label column has {kinds} different values in {len(labels)} samples, too many for classes. Name "
+            "another label column. Targets of a regression need decimals in at least one row."
+        )
+    return None if kinds < 2 else labels
 
 
-@lru_cache(maxsize=6)
-def kernel_of(model: Any, data: PageData, kernel: str) -> Array:
-    """Compute the exact kernel of the samples."""
-    matrix = scenario.compute_kernel(model, samples_of(data).rows, kernel)
-    matrix.setflags(write=False)
-    return matrix
+def forecast_of(choice: Choice) -> Forecast:
+    """Forecast what a solver does with each sample."""
+    return _forecast(choice.network, choice.data)
 
 
-# --- spectrum -----------------------------------------------------------------------------------------
+@lru_cache(maxsize=64)
+def _forecast(network: Network, data: PageData) -> Forecast:
+    return forecast(network.model, data.samples.rows)
+
+
+# --- steps and layers -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class KernelSpectrum(Prediction):
-    """Eigenvalues of the DEQ's kernel and their prediction.
+class Behind:
+    """How far a network is behind the best number of steps.
 
     Attributes:
-        exact: eigenvalues of the exact kernel, in ascending order.
-        distance: distance of the prediction from them, see `Prediction.distance_to`.
+        score: its accuracy, or explained variance; without labels 1 less its kernel error.
+        low: lower bound of how far it is behind, one-sided, 95 %.
+        high: upper bound of how far it is behind, one-sided, 95 %.
+        limit: how far a network may be behind that is good enough.
     """
 
-    exact: Array
-    distance: float
+    score: float
+    low: float
+    high: float
+    limit: float
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether the network is certain to be good enough."""
+        return self.high <= self.limit
 
-def spectrum_of(choice: Choice) -> KernelSpectrum:
-    """Compute the exact spectrum and its prediction."""
-    return _spectrum(centred_model(choice), choice.data, choice.shown_kernel)
+    @property
+    def is_better(self) -> bool:
+        """Whether the network is certain to be better by more than the limit."""
+        return self.high < -self.limit
 
-
-def start_prediction(choice: Choice) -> None:
-    """Start the slowest step, the prediction without data, in another process; `spectrum_of` waits for it."""
-    samples = samples_of(choice.data)
-    _started(centred_model(choice), samples.law, len(samples.rows), choice.shown_kernel)
-
-
-@lru_cache(maxsize=32)
-def _spectrum(model: DEQ, data: PageData, kernel: str) -> KernelSpectrum:
-    exact = np.asarray(np.linalg.eigvalsh(kernel_of(model, data, kernel)), dtype=np.float64)
-    samples = samples_of(data)
-    started = _started(model, samples.law, len(samples.rows), kernel)
-    predicted = (
-        scenario.predict(model, samples, kernel) if started is None else Prediction(started.result(), None)
-    )
-    return KernelSpectrum(predicted.limit, predicted.equivalent, exact, predicted.distance_to(exact))
-
-
-@lru_cache(maxsize=32)
-def _started(model: DEQ, law: Law | None, n: int, kernel: str) -> Started[LimitingSpectrum] | None:
-    """Start the prediction from the distribution of the data; None if that is unknown."""
-    if law is None:
-        return None
-    return in_other_process(limiting_density, model, law, n, kernel, form="refined")
+    @property
+    def is_worse(self) -> bool:
+        """Whether the network is certain not to be good enough."""
+        return self.low > self.limit
 
 
 @dataclass(frozen=True, eq=False)
-class Started(Generic[T]):
-    """A task that runs in another process, or in this one if that process was killed."""
+class Depths:
+    """A network cut after 1, 2, … steps and at its equilibrium, beside plain networks of 1, 2, … layers.
 
-    task: Callable[[], T]
-    future: Future[T] | None
+    Attributes:
+        curve: the depth curve.
+        steps: one entry for each number of steps; the last is the equilibrium.
+        plain: one entry for each number of layers; none without labels.
+    """
 
-    def result(self) -> T:
-        """Wait for the result."""
-        try:
-            return self.task() if self.future is None else self.future.result()
-        except BrokenProcessPool:
-            return self.task()
-
-
-def in_other_process(task: Callable[..., T], *args: Any, **settings: Any) -> Started[T]:
-    """Start a task in another process."""
-    bound = partial(task, *args, **settings)
-    try:
-        return Started(bound, _process().submit(bound))
-    except BrokenProcessPool:
-        return Started(bound, None)
+    curve: DepthCurve
+    steps: tuple[Behind, ...]
+    plain: dict[int, Behind]
 
 
-@lru_cache(maxsize=1)
-def _process() -> ProcessPoolExecutor:
-    """The worker process for predictions: threads would compete for the interpreter lock."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-
-
-# --- distances ----------------------------------------------------------------------------------------
-
-
-def distances_of(choice: Choice) -> TwinDistances:
-    """Compare the kernels of the twin and of plain layers with the DEQ's on a subset of the samples."""
-    return _distances(design_of(choice), choice.data, choice.shown_kernel)
+def depths_of(choice: Choice) -> Depths:
+    """Predict the accuracy after each number of steps, and that of plain networks, on the same samples."""
+    return _depths(choice.network, choice.data, choice.kernel)
 
 
 @lru_cache(maxsize=64)
-def _distances(designed: Design, data: PageData, kernel: str) -> TwinDistances:
-    rows = samples_of(data).rows
-    part = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS_COMPARED)).astype(int))
+def _depths(network: Network, data: PageData, kernel: str) -> Depths:
+    model, rows, labels = network.model, data.samples.rows, labels_of(data)
+    if labels is None:
+        curve = depth_curve(model, rows, STEPS, kernel)
+        steps = tuple(Behind(1.0 - error, error, error, ALIKE) for error in curve.kernel_error)
+        return Depths(curve, steps, {})
+    curve = depth_curve(model, (rows, labels), STEPS, kernel)
+    of_steps: Any = curve.scores
+    known, best = labelled_samples(model, labels, len(rows)), of_steps[curve.best_place]
+    steps = tuple(
+        Behind(float(score.mean()), 0.0, 0.0, POINT) if is_alike(curve, place) else _behind(best, score)
+        for place, score in enumerate(of_steps)
+    )
+    kernels = {layers: exact_kernel(network.plain(layers), rows, kernel=kernel) for layers in LAYERS}
+    scores = {layers: left_out_scores(matrix, *known, None)[0] for layers, matrix in kernels.items()}
+    return Depths(curve, steps, {layers: _behind(best, score) for layers, score in scores.items()})
 
-    def exact(model: Any, samples: Array, name: str) -> Array:
-        # The DEQ's kernel is cached: its spectrum needs it too.
-        if model == designed.model:
-            return np.asarray(kernel_of(model, data, name)[np.ix_(part, part)])
-        return scenario.compute_kernel(model, samples, name)
 
-    return twin_distances(designed, rows[part], kernel, exact=exact)
+def is_alike(curve: DepthCurve, place: int) -> bool:
+    """Whether a number of steps is the best one, or has its kernel to 0.1 % and its accuracy to a point."""
+    best = curve.best_place
+    if place == best:
+        return True
+    errors = curve.kernel_error[min(place, best) : max(place, best) + 1]
+    return bool(errors.max() <= ALIKE and abs(curve.accuracy[best] - curve.accuracy[place]) <= POINT)
+
+
+def _behind(best: Array, score: Array) -> Behind:
+    return Behind(float(score.mean()), *paired_difference(best, score), POINT)
+
+
+# --- twin -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Twin:
+    """A designed explicit network, and kernels of the samples.
+
+    Attributes:
+        design: the design; its model is the DEQ, for most designs with a centred activation.
+        kernels: kernels of the DEQ, of the twin and of 1 plain layer, the latter two times their best factors.
+        errors: kernel errors of the twin and of 1 plain layer.
+        centred: whether the mean of the activation was subtracted, in all three networks.
+    """
+
+    design: Design
+    kernels: dict[str, Array]
+    errors: dict[str, KernelDistance]
+    centred: bool
+
+
+def twin_of(choice: Choice) -> Twin:
+    """Design the twin of a DEQ, and compare their kernels.
+
+    Raises:
+        InputError: for a cell.
+    """
+    if choice.network.kind != "deq":
+        raise InputError(
+            "Twins are designed for a DEQ here: choose DEQ above. For a cell use nsd.design in Python."
+        )
+    return _twin(choice.network, choice.data, choice.kernel)
+
+
+@lru_cache(maxsize=16)
+def _twin(network: Network, data: PageData, kernel: str) -> Twin:
+    rows = data.samples.rows
+    made = design(network.model, kernel=kernel, X=rows)
+    model: Any = made.model
+    centred = model != network.model
+    plain = network.plain(1).centred(made.tau0) if centred else network.plain(1)
+    own = exact_kernel(model, rows, kernel=kernel)
+    others = {"twin": made.network, "1 plain layer": plain}
+    kernels = {name: exact_kernel(one, rows, kernel=kernel) for name, one in others.items()}
+    errors = {name: kernel_distance(own, matrix) for name, matrix in kernels.items()}
+    scaled = {name: errors[name].factor * matrix for name, matrix in kernels.items()}
+    return Twin(made, {"DEQ": own, **scaled}, errors, centred)
 
 
 def warm_up() -> None:
-    """Compile and import what the first page needs."""
-    small = Choice(data=PageData(n=60, p=40))
-    for name in ("tanh", "relu"):
-        choice = replace(small, activation=name)
-        design_of(choice), spectrum_of(choice)
+    """Compile what the first page and a change of the network need."""
+    for kind in KINDS:
+        for activation in ("gelu", "relu"):
+            choice = Choice(Network(kind, activation), data=PageData(n=60))
+            forecast_of(choice), depths_of(choice)
+    twin_of(Choice(Network("deq"), data=PageData(n=60)))

@@ -1,6 +1,6 @@
 """The controls of the page, which together form a `Choice`.
 
-The data source is chosen at the top of the page, where it is visible on a phone too; the rest is in the sidebar.
+Network and data are chosen at the top of the page, where they are visible on a phone too; the rest is in the sidebar.
 """
 
 from __future__ import annotations
@@ -10,229 +10,124 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from notsodeep.data import SCALES, Preprocessing
-from notsodeep_lab.explorer.choice import (
-    ACTIVATIONS,
-    FAMILY_NAMES,
-    FORMULA,
-    IMAGE_KERNELS,
-    PARAMETERS,
-    WIDTHS,
-    Choice,
-    PageData,
-)
+from notsodeep_lab.explorer.choice import MOST, MOST_SAMPLES, Choice, PageData
+from notsodeep_lab.explorer.offered_networks import ACTIVATIONS, LARGEST_FEEDBACK, LARGEST_INPUT, Network
 from notsodeep_lab.explorer.uploads import MEGABYTE, Upload, read_upload
 
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
 _START = Choice()
-_FIRST_FORMULA = "x * sigmoid(x)"
-_KERNELS = {
-    "ck": "CK: conjugate kernel",
-    "ntk": "NTK: tangent kernel",
-    "both": "both kernels",
-    "ntk_paper": "the papers' NTK",
+_KINDS = {
+    "residual": "residual cell with RMSNorm",
+    "gated": "gated cell",
+    "swiglu": "two-sublayer SwiGLU block",
+    "deq": "DEQ",
 }
-_SOURCES = {
-    "digits": "handwritten digits",
-    "mixture": "two Gaussian classes",
-    "sphere": "a sphere",
-    "file": "my own file",
-}
-_FAMILIES = {
-    "auto": "auto: the simplest that works",
-    "hard_tanh": "hard tanh",
-    "leaky_relu": "leaky ReLU",
-    "polynomial": "polynomial",
-    "quadratic": "quadratic",
-    "injected": "the DEQ's activation, input fed to every layer",
-}
+_SOURCES = {"mixture": "two Gaussian classes", "digits": "handwritten digits", "file": "my own file"}
+_KERNELS = {"ck": "the readout", "ntk": "all weights"}
 
 
-def choose(above: DeltaGenerator) -> Choice:
-    """Draw the controls and read their values.
+def choose(above: DeltaGenerator) -> Choice | None:
+    """Draw the controls and read their values; None while a file is awaited.
 
     Args:
-        above: container for the choice of the data source.
+        above: container for the choice of network and data.
 
     Raises:
-        InputError: for a formula or a file that cannot be used.
+        InputError: for a file that cannot be used.
     """
     with above:
-        source = _source()
+        kind = st.radio(
+            "Network", tuple(_KINDS), format_func=_KINDS.__getitem__, key="kind", horizontal=True,
+            help="A cell is applied again and again until its state settles. A DEQ has the simplest cell: one layer "
+            "that reads its own output and the input.",
+        )  # fmt: skip
+        source = st.radio(
+            "Data", tuple(_SOURCES), format_func=_SOURCES.__getitem__, key="source", horizontal=True,
+            help="All results are computed on these samples.",
+        )  # fmt: skip
+        awaited = _file() if source == "file" else {}
     with st.sidebar:
-        st.subheader("The deep network", anchor=False)
-        network = _network()
-        st.subheader("Its shallow twin", anchor=False)
-        twin = _twin(network["images"])
-        st.subheader("The data", anchor=False)
-        sizes = _sizes(source["source"])
+        network, kernel = _network(kind)
+        sizes = _sizes(source, MOST_SAMPLES[kind])
     # Read the file after drawing all controls: an error must not hide them.
-    if "upload" in source:
-        source["upload"] = _read(*source["upload"])
-    return Choice(**network, **twin, data=PageData(**source, **sizes))
-
-
-def _network() -> dict[str, Any]:
-    images = st.radio(
-        "Network",
-        (False, True),
-        format_func=lambda one: "convolutional, on images" if one else "dense, on rows",
-        key="images",
-        help="A convolutional DEQ needs images: the digits, or a NPY file of images. They are downscaled to keep the "
-        "page fast.",
-    )
-    name = st.selectbox(
-        "Activation",
-        ACTIVATIONS if images else (*ACTIVATIONS, FORMULA),
-        format_func=lambda one: "custom formula…" if one == FORMULA else one,
-        key="activation",
-        help="The activation of the DEQ. Dense networks accept a formula of your own.",
-    )
-    network: dict[str, Any] = {"images": images, "activation": name}
-    if name == FORMULA:
-        network["expression"] = st.text_input(
-            "Formula in x",
-            _FIRST_FORMULA,
-            key="expression",
-            help="For example x * sigmoid(x), max(x, 0.1*x) or tanh(x) + 0.1*x**2. It is parsed, never run as code.",
-        )
-    network["parameters"] = tuple(
-        (
-            parameter,
-            float(
-                st.number_input(
-                    f"Parameter {parameter}",
-                    value=start,
-                    step=0.1,
-                    key=f"parameter_{name}_{parameter}",
-                    help=_parameter_help(name, parameter),
-                )
-            ),
-        )
-        for parameter, start in PARAMETERS.get(name, {}).items()
-    )
-    network["sigma_a2"] = st.slider(
-        "Strength of the feedback, σ_a²",
-        0.01,
-        0.99,
-        _START.sigma_a2,
-        0.01,
-        key="sigma_a2",
-        help="Variance of the recurrent weights. Near 0 the DEQ acts like one layer, near 1 like a very deep network. "
-        "The input weights have the variance 1 − σ_a².",
-    )
-    network["width"] = st.select_slider(
-        "Width of the networks", WIDTHS, _START.width, key="width",
-        help="Units of each hidden layer of the networks that are compared, timed and trained; convolutional networks "
-        "have a sixteenth as many channels. The theory assumes wide networks.",
-    )  # fmt: skip
-    return network
-
-
-def _parameter_help(name: str, parameter: str) -> str:
-    words = {
-        ("leaky_relu", "a"): "Slope for positive inputs: max(a x, b x).",
-        ("leaky_relu", "b"): "Slope for negative inputs: max(a x, b x).",
-        ("hard_tanh", "a"): "Slope between the two kinks: a · clip(x, −c, c).",
-        ("hard_tanh", "c"): "Position of the kinks: a · clip(x, −c, c).",
-        ("elu", "alpha"): "Limit for large negative inputs: −alpha.",
-    }
-    return words.get((name, parameter), "A parameter of the activation.")
-
-
-def _twin(images: bool) -> dict[str, Any]:
-    kernel = st.selectbox(
-        "Kernel to match",
-        IMAGE_KERNELS if images else tuple(_KERNELS),
-        format_func=_KERNELS.__getitem__,
-        key="kernel",
-        help="The kernel measures how similar two inputs are to a wide network. CK: only the readout is trained. NTK: "
-        "all weights are trained. Both: one network matches both.",
-    )
-    if images:
-        return {"kernel": kernel}
-    family = st.selectbox(
-        "Layers of the twin",
-        FAMILY_NAMES,
-        format_func=lambda one: _FAMILIES.get(one, one),
-        key="family",
-        help="Family of activations of the designed layers. If a family cannot match, the page says why.",
-    )
-    return {"kernel": kernel, "family": family}
-
-
-def _source() -> dict[str, Any]:
-    source = st.radio(
-        "Data",
-        tuple(_SOURCES),
-        format_func=_SOURCES.__getitem__,
-        key="source",
-        horizontal=True,
-        help="All results are computed on these samples. The theory assumes Gaussian classes; digits and your own file "
-        "show how well it applies to real data.",
-    )
-    chosen: dict[str, Any] = {"source": source}
     if source == "file":
-        file, labels, scale = st.columns([6, 5, 7])
-        chosen["upload"] = _upload(file, labels)
-        chosen["scale"] = scale.selectbox(
-            "Scaling of the rows",
-            SCALES,
-            format_func=lambda how: f"{how}: {Preprocessing.words(how)}",
-            key="scale",
-            help="The theory assumes centred rows with norms near 1.",
-        )
-    return chosen
+        upload = _read(awaited.pop("file"), awaited.pop("label"))
+        if upload is None:
+            return None
+        awaited["upload"] = upload
+    return Choice(network, kernel, PageData(source, **awaited, **sizes))
 
 
-def _sizes(source: str) -> dict[str, Any]:
-    sizes: dict[str, Any] = {}
+def _network(kind: str) -> tuple[Network, str]:
+    st.subheader("The network", anchor=False)
+    activation = st.selectbox(
+        "Activation", ACTIVATIONS, key="activation", help="The activation of the network and of the plain networks."
+    )  # fmt: skip
+    feedback = st.slider(
+        "Strength of the feedback", 0.05, LARGEST_FEEDBACK, _START.network.feedback, 0.05, key="feedback",
+        help="Variance of the weights that feed the state back; σ_a² of a DEQ. With strong feedback the state settles "
+        "slowly or not at all.",
+    )  # fmt: skip
+    injection = st.slider(
+        "Strength of the input", 0.1, LARGEST_INPUT, _START.network.injection, 0.1, key="injection",
+        help="Variance of the weights that read the input; σ_b² of a DEQ.",
+    )  # fmt: skip
+    kernel = st.radio(
+        "What will be trained?", tuple(_KERNELS), format_func=_KERNELS.__getitem__, key="kernel", horizontal=True,
+        help="Accuracies are predicted with the kernel of a wide network: the conjugate kernel if only the readout is "
+        "trained, the tangent kernel if all weights are.",
+    )  # fmt: skip
+    return Network(kind, activation, feedback, injection), kernel
+
+
+def _sizes(source: str, most: int) -> dict[str, Any]:
+    st.subheader("The data", anchor=False)
+    start, sizes = _START.data, dict[str, Any]()
+    n = st.slider(
+        "Number of samples", 100, MOST, start.n, 50, key="n",
+        help="More samples give surer answers. Cells use at most 300, the SwiGLU block 100, so that the page answers "
+        "within two seconds.",
+    )  # fmt: skip
+    if n > most:
+        st.caption(f"{most} are used: more would be too slow for this network.")
+    sizes["n"] = min(n, most)
     if source == "mixture":
         sizes["mean"] = st.slider(
-            "Separation of the classes",
-            0.0, 16.0, _START.data.mean, 0.5, key="mean",
+            "Distance of the class means", 0.0, 8.0, start.mean, 0.25, key="mean",
             help="Norm of the class means. At 0 the classes differ in their covariances only.",
         )  # fmt: skip
         sizes["gap"] = st.slider(
-            "Covariance gap",
-            0.0, 16.0, _START.data.gap, 0.5, key="gap",
+            "Covariance gap", 0.0, 16.0, start.gap, 0.5, key="gap",
             help="The covariance of the second class is (1 + gap/√p) times the identity.",
         )  # fmt: skip
-    sizes["n"] = st.slider(
-        "Number of samples n", 100, 2000, _START.data.n, 50, key="n",
-        help="More samples give smoother histograms and take longer.",
-    )  # fmt: skip
-    if source in ("mixture", "sphere"):
-        sizes["p"] = st.slider(
-            "Dimension p", 50, 2000, _START.data.p, 50, key="p",
-            help="Number of features. The theory assumes that n and p are large and of similar size.",
-        )  # fmt: skip
-    if source != "file":
-        sizes["seed"] = int(
-            st.number_input(
-                "Seed", 0, 9999, _START.data.seed, 1, key="seed", help="Random seed of the samples."
-            )
+        sizes["p"] = st.slider("Dimension", 10, 300, start.p, 10, key="p", help="Number of features, p.")
+    sizes["seed"] = int(
+        st.number_input(
+            "Seed", 0, 9999, start.seed, 1, key="seed", help="Random seed of the choice of samples."
         )
+    )
     return sizes
 
 
-def _upload(left: DeltaGenerator, right: DeltaGenerator) -> tuple[Any, str]:
+def _file() -> dict[str, Any]:
     limit = st.get_option("server.maxUploadSize")
-    file = left.file_uploader(
-        "CSV or NPY file",
-        type=["csv", "npy"],
-        key="upload",
+    place, labels, scale = st.columns([6, 5, 7])
+    file = place.file_uploader(
+        "CSV or NPY file", type=["csv", "npy"], key="upload",
         help=f"One sample per row, at most {limit} MB; a header is allowed. The file stays on this machine.",
-    )
-    label = right.text_input(
-        "Label column (optional)",
-        key="label_column",
-        placeholder="detected if it contains words",
+    )  # fmt: skip
+    label = labels.text_input(
+        "Label column (optional)", key="label_column", placeholder="detected if it contains words",
         help="Name in the header, or number counted from 1; -1 is the last column. By default a single column of words "
         "is used.",
-    )
-    return file, label.strip()
+    )  # fmt: skip
+    chosen = scale.selectbox(
+        "Scaling of the rows", SCALES, format_func=lambda how: f"{how}: {Preprocessing.words(how)}", key="scale",
+        help="Rows with norms near 1 suit the default strengths of feedback and input.",
+    )  # fmt: skip
+    return {"file": file, "label": label.strip(), "scale": chosen}
 
 
 def _read(file: Any, label: str) -> Upload | None:

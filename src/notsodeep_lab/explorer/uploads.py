@@ -31,14 +31,12 @@ class Upload:
         digest: SHA-256 of its bytes.
         table: rows as in the file, and labels.
         label_column: the label column, given by the user or detected as the only column of words.
-        image_shape: channels, height and width, if the file contains images.
     """
 
     name: str
     digest: str
     table: TableData = field(compare=False, repr=False)
     label_column: str | None = None
-    image_shape: tuple[int, int, int] | None = None
 
     @property
     def rows(self) -> Array:
@@ -75,14 +73,13 @@ def read_upload(name: str, content: bytes, *, megabytes: float, label_column: st
     if not FEWEST_ROWS <= rows.shape[0] <= MOST_ROWS or not 2 <= rows.shape[1] <= MOST_COLUMNS:
         raise InputError(
             f"The file has {rows.shape[0]} rows and {rows.shape[1]} columns; the page accepts {FEWEST_ROWS} to "
-            f"{MOST_ROWS} rows and 2 to {MOST_COLUMNS} columns. For larger data use notsodeep kernel (docs/scale.md)."
+            f"{MOST_ROWS} rows and 2 to {MOST_COLUMNS} columns. For larger data use notsodeep "
+            "kernel (docs/how-to/large-data.md)."
         )
     if not np.any(rows != rows[0]):
         raise InputError("All rows of the file are equal. Check the file.")
     rows.setflags(write=False)
-    return Upload(
-        short, hashlib.sha256(content).hexdigest(), table, label_column, _image_shape(short, content)
-    )
+    return Upload(short, hashlib.sha256(content).hexdigest(), table, label_column)
 
 
 def _column_of_words(name: str, content: bytes) -> str | None:
@@ -108,13 +105,3 @@ def _column_of_words(name: str, content: bytes) -> str | None:
     if len(words) != 1:
         return None
     return header[words[0]] if header and header.count(header[words[0]]) == 1 else str(words[0] + 1)
-
-
-def _image_shape(name: str, content: bytes) -> tuple[int, int, int] | None:
-    """Channels, height and width of the images in a NPY file; None if it contains none."""
-    if not name.lower().endswith(".npy"):
-        return None
-    shape = np.load(io.BytesIO(content), allow_pickle=False).shape
-    if len(shape) == 3:
-        return 1, int(shape[1]), int(shape[2])
-    return (int(shape[1]), int(shape[2]), int(shape[3])) if len(shape) == 4 else None

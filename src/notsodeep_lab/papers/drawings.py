@@ -15,19 +15,19 @@ from notsodeep.errors import InputError
 from notsodeep.figures.style import legend_below, new_figure, styled
 from notsodeep_lab.plots.bar_plots import plot_race
 from notsodeep_lab.plots.experiment_lines import (
-    plot_accuracy,
+    plot_accuracy_gaps,
     plot_depths,
     plot_draws,
     plot_errors,
+    plot_last_losses,
     plot_losses,
-    plot_norms,
     plot_widths,
 )
 from notsodeep_lab.plots.learning_plots import plot_double_descent, plot_learning_rows
 from notsodeep_lab.plots.loop_plots import plot_loops
 from notsodeep_lab.plots.richness_plots import plot_richness
 from notsodeep_lab.plots.row_selection import Rows, chosen, grouped, needed, title
-from notsodeep_lab.plots.row_spectra import plot_activations, plot_prediction, plot_spectra
+from notsodeep_lab.plots.row_spectra import plot_entries, plot_isolated, plot_prediction, plot_spectra
 
 # A title, and a function that draws into given axes.
 Panel = tuple[str, Callable[[Axes], Any]]
@@ -101,20 +101,26 @@ def _panels(
 
 def _draw_aistats(rows: Rows) -> Figure:
     selected = needed(rows, "training")
-    names = [name for (name,) in grouped(selected, "data")]
-    panels: list[Panel] = [
-        (title(name, rate), partial(plot_losses, chosen(selected, data=name, rate=rate)))
-        for (rate,) in grouped(selected, "rate")
-        for name in names
-    ]
-    return arrange([*panels, *_panels(selected, ["data"], plot_norms)], len(names), 2.0)
+    first = chosen(selected, data=selected[0]["data"], rate="common")
+    return arrange(
+        [
+            (title(first[0]["data"], "common"), partial(plot_losses, first)),
+            ("last loss by width", partial(plot_last_losses, selected)),
+        ],
+        columns=2,
+    )
 
 
-def _draw_twin_spectra(rows: Rows, fields: tuple[str, ...], sources: Sequence[str] | None = None) -> Figure:
-    """Draw spectra of models and of their twins, and below them the activations of both."""
-    activations = chosen(rows, kind="activation")
-    below = _panels(activations, fields, plot_activations, "activations")
-    return arrange([*_spectra(rows, fields, sources), *below], columns=2)
+def _draw_twin_spectra(rows: Rows, field: str, sources: Sequence[str] | None = None) -> Figure:
+    """Draw spectra of models and of their twins, and below them entries of their kernels."""
+    below = _panels(needed(rows, "entries"), [field], plot_entries, "entries")
+    return arrange([*_spectra(rows, (field,), sources), *below], columns=2)
+
+
+def _draw_matching(rows: Rows) -> Figure:
+    """Draw the real data set alone: a mixture looks the same."""
+    real = needed(rows, "entries")[-1]["data"]
+    return _draw_twin_spectra(chosen(rows, data=real), "activation")
 
 
 def _draw_iclr_1(rows: Rows) -> Figure:
@@ -124,29 +130,27 @@ def _draw_iclr_1(rows: Rows) -> Figure:
 
 
 def _draw_accuracy(rows: Rows) -> Figure:
-    selected = needed(rows, "accuracy")
-    by_activation = [row for group in grouped(selected, "activation").values() for row in group]
-    panels = _panels(by_activation, ("activation", "data"), plot_accuracy)
-    return arrange(panels, columns=min(3, len(grouped(selected, "data"))))
+    return arrange(_panels(needed(rows, "accuracy"), ["activation"], plot_accuracy_gaps), columns=2)
 
 
-def _draw_errors(rows: Rows, fields: tuple[str, ...], by: str, columns: int) -> Figure:
-    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=(by,)), columns)
+def _draw_errors(rows: Rows, fields: tuple[str, ...], by: tuple[str, ...]) -> Figure:
+    return arrange(_panels(needed(rows, "error"), fields, plot_errors, by=by), columns=2)
 
 
 def _draw_spectrum(rows: Rows) -> Figure:
     # Only one of several draws has a density.
-    predictions = [row for row in chosen(rows, kind="prediction") if "grid" in row]
-    drawn = [*predictions, *chosen(rows, kind="spectrum")]
-    both = grouped(drawn, "activation", "kernel", "n", "p")
-    panels = [
-        (title(*names, f"n = {n}, p = {p}"), partial(plot_prediction, group))
-        for (*names, n, p), group in both.items()
-        if chosen(group, kind="prediction")
-    ]
-    if not panels:
-        needed(rows, "prediction")
-    return arrange(panels, columns=2)
+    predictions = needed(rows, "prediction")
+    first = next(row for row in predictions if "grid" in row)
+    same = {name: first[name] for name in ("activation", "kernel", "n", "p")}
+    drawn = [row for row in chosen(rows, **same) if row["kind"] == "spectrum" or "grid" in row]
+    heading = title(first["activation"], first["kernel"], f"n = {first['n']}, p = {first['p']}")
+    return arrange(
+        [
+            (heading, partial(plot_prediction, drawn)),
+            ("isolated eigenvalues of all kernels", partial(plot_isolated, predictions)),
+        ],
+        columns=2,
+    )
 
 
 def _draw_twins(rows: Rows) -> Figure:
@@ -169,11 +173,7 @@ def _draw_width(rows: Rows) -> Figure:
 
 
 def _draw_conv_twins(rows: Rows) -> Figure:
-    selected = needed(rows, "image-twin")
-    columns = len(grouped(selected, "readout")) * len(grouped(selected, "kernel"))
-    return arrange(
-        _panels(selected, ("activation", "readout", "kernel"), plot_depths), columns=min(columns, 4)
-    )
+    return arrange(_panels(needed(rows, "image-twin"), ["kernel"], plot_depths), columns=2)
 
 
 def _draw_learning_curves(rows: Rows) -> Figure:
@@ -183,7 +183,7 @@ def _draw_learning_curves(rows: Rows) -> Figure:
 
 
 def _draw_loops(rows: Rows) -> Figure:
-    return arrange(_panels(needed(rows, "loop"), ("data", "rate"), plot_loops), columns=3)
+    return arrange(_panels(needed(rows, "loop"), ("data",), plot_loops), columns=1)
 
 
 def _draw_features(rows: Rows) -> Figure:
@@ -192,14 +192,14 @@ def _draw_features(rows: Rows) -> Figure:
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "aistats-1": _draw_aistats,
-    "hld-1": partial(_draw_twin_spectra, fields=("kernel",), sources=("deq", "twin")),
+    "hld-1": partial(_draw_twin_spectra, field="kernel", sources=("deq", "twin")),
     "iclr-1": _draw_iclr_1,
-    "iclr-2": partial(_draw_twin_spectra, fields=("data",), sources=("deq", "twin")),
+    "iclr-2": partial(_draw_twin_spectra, field="data", sources=("deq", "twin")),
     "iclr-3": _draw_accuracy,
-    "icml-error": partial(_draw_errors, fields=("data", "kernel"), by="activation", columns=3),
-    "icml-matching": partial(_draw_twin_spectra, fields=("activation", "data")),
+    "icml-error": partial(_draw_errors, fields=("kernel",), by=("activation",)),
+    "icml-matching": _draw_matching,
     "icml-accuracy": _draw_accuracy,
-    "refined": partial(_draw_errors, fields=("data", "kernel", "activation"), by="form", columns=2),
+    "refined": partial(_draw_errors, fields=("data",), by=("form",)),
     "spectrum": _draw_spectrum,
     "twins": _draw_twins,
     "conv-twins": _draw_conv_twins,

@@ -22,11 +22,10 @@ from notsodeep_lab.papers.measures import (
     CLASSES,
     Matrix,
     Sample,
-    activation_row,
-    activation_rows,
     distance,
     distance_row,
     eigenvalues,
+    entries_row,
     exact,
     kernel_name,
     leaky_layer_for,
@@ -134,7 +133,6 @@ def leaky_rows(model: DEQ, sample: Sample) -> Iterator[Row]:
     whole = exact(model, sample, "preactivations")
     if sample.seed == 0:
         yield spectrum_row(sample.record, "preactivations", "deq", _name(model), eigenvalues(whole))
-        yield from activation_rows("preactivations", model, layers["twin"], tau0, data=sample.data)
     for source, network in layers.items():
         yield from _match_rows(
             sample, whole, network, "preactivations", source, words[source], f"Λ, {words[source]}"
@@ -156,7 +154,6 @@ def matching_rows(model: DEQ, sample: Sample, tau0: float, name: str) -> Iterato
     rows: list[Row] = []
     if sample.seed == 0:
         rows.append(spectrum_row(sample.record, "features", "deq", f"DEQ, {name}", eigenvalues(whole)))
-        rows += activation_rows("features", model, network, tau0, data=sample.data)
     for source, other in (("twin", network), ("plain", plain)):
         rows += _match_rows(sample, whole, other, "features", source, words[source], f"G, {words[source]}")
     for row in rows:
@@ -186,6 +183,7 @@ def _match_rows(
     spectrum = eigenvalues(approximation)
     yield {**row, "spectra_apart": spectra_apart(eigenvalues(whole), spectrum)}
     yield spectrum_row(sample.record, kernel, source, label, spectrum)
+    yield entries_row(sample.record, (whole, approximation), kernel, source, label)
 
 
 # --- sphere: HLD --------------------------------------------------------------------------------------
@@ -211,15 +209,9 @@ def sphere_rows(n: int, d: int, sigma_a2: float, which: str, seed: int, drawn: b
             yield spectrum_row(record, kernel, source, label, eigenvalues(matrix))
     if drawn:
         yield spectrum_row(record, kernel, "deq", "DEQ, √2·ReLU", eigenvalues(whole))
-        yield from _quadratic_rows(kernel, model, network)
-
-
-def _quadratic_rows(kernel: str, deq: DEQ, network: Explicit) -> Iterator[Row]:
-    layer = network.layers[0]
-    constant, linear, quadratic = dict(layer.parameters)["coefficients"]
-    scale = sqrt(deq.preactivation_variance(1.0))
-    yield activation_row(kernel, deq.activation, 0, scale, label="DEQ, √2·ReLU")
-    yield activation_row(kernel, layer, 1, 1.0, a0=constant, a1=linear, a2=quadratic)
+        coefficients = dict(network.layers[0].parameters)["coefficients"]
+        about = {"coefficients": list(coefficients)}
+        yield entries_row(record, (whole, quadratic), kernel, "twin", "one quadratic layer", **about)
 
 
 # --- prediction without data --------------------------------------------------------------------------

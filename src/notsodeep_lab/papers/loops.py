@@ -166,9 +166,7 @@ def _rows(spec: LoopsSpec, task: Task, data_dir: Path | None) -> Iterator[Row]:
                 "train_steps": trained,
                 "steps": steps,
                 "measured": float(np.mean((outputs - goals[test]) ** 2)),
-                "measured_accuracy": float(np.mean((outputs > 0.0) == y[test])),
                 "predicted": float(limit.mse[place]),
-                "predicted_accuracy": float(limit.accuracy[place]),
                 "predicted_at_width": float(finite.mse[place]),
             }
 

@@ -7,7 +7,6 @@ Names of kernels: "features" is G of docs/theory.md (3.3), which ICML calls the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import pi, sqrt
 from pathlib import Path
@@ -37,8 +36,8 @@ _NAMES = {"features": "ck", "preactivations": "ck_preactivations"}
 CLASSES = (6, 8)
 # Relative accuracy of operator norms: errors of a thousandth of a kernel keep three digits.
 _NORM_TOLERANCE = 1e-6
-_CURVE_POINTS = 201
-_CURVE_REACH = 3.5
+# Number of entries of a kernel that are kept for a scatter plot: of pairs of samples, and of the diagonal.
+_PAIRS, _DIAGONAL = 240, 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,27 +159,16 @@ def spectra_apart(first: Array, second: Array) -> float:
     return float(np.abs(first - second).max() / np.abs(first).max())
 
 
-def activation_rows(kernel: str, deq: DEQ, twin: Explicit, tau0: float, **fields: Any) -> Iterator[Row]:
-    """Yield rows with the curves of the DEQ's activation (layer 0) and of the layers of a network."""
-    scales = [sqrt(q) for q in (deq.preactivation_variance(tau0), *twin.preactivation_variances(tau0))]
-    for number, (phi, scale) in enumerate(zip((deq.activation, *twin.layers), scales, strict=True)):
-        yield activation_row(kernel, phi, number, scale, **fields)
-
-
-def activation_row(kernel: str, phi: Activation, layer: int, scale: float, **fields: Any) -> Row:
-    """Return a row with the curve of one activation over ±3.5 standard deviations of its input."""
-    t = np.linspace(-_CURVE_REACH * scale, _CURVE_REACH * scale, _CURVE_POINTS)
-    return {
-        "kind": "activation",
-        "kernel": kernel,
-        "label": f"DEQ, {phi.name}" if layer == 0 else f"layer {layer}, {phi.name}",
-        "formula": str(phi),
-        "layer": layer,
-        "scale": scale,
-        "t": six_digits(t),
-        "value": six_digits(phi(t)),
-        **fields,
-    }
+def entries_row(
+    record: Row, kernels: tuple[Array, Array], kernel: str, source: str, label: str, **fields: Any
+) -> Row:
+    """Return a row with some entries of a DEQ's kernel and of an approximation: of random pairs of samples."""
+    n = len(kernels[0])
+    first, second = np.random.default_rng(0).integers(n, size=(2, _PAIRS + _DIAGONAL))
+    second[_PAIRS:] = first[_PAIRS:]
+    exact, approximation = (six_digits(matrix[first, second]) for matrix in kernels)
+    about = {"kernel": kernel, "source": source, "label": label, **fields}
+    return {"kind": "entries", **record, **about, "deq": exact, "approximation": approximation}
 
 
 # --- one Leaky-ReLU layer (ICLR, Corollary 2) ---------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from textwrap import fill
 
 import numpy as np
@@ -61,36 +60,6 @@ def plot_race(rows: Rows, field: str, ax: Axes | None = None) -> Axes:
         float(np.nanmax(tops)),
         factor * min(float(row[field]) for row in selected) if is_share else None,
     )
-    return axes
-
-
-@styled
-def plot_times(times: Mapping[str, float], ax: Axes | None = None, unit: str = "ms") -> Axes:
-    """Plot the time of a call of each model as a labelled bar.
-
-    Args:
-        times: time by model: "deq", "twin", "plain" or other names.
-        ax: axes to draw into; a new figure if None.
-        unit: unit of the times.
-    """
-    axes = panel(ax)
-    largest = max(times.values())
-    for place, (name, value) in enumerate(times.items()):
-        axes.barh(
-            place, value, 0.6, color=colour(NUMBERS.get(name, 5)), hatch=_HATCHES[place % len(_HATCHES)],
-            edgecolor="white", linewidth=0.0,
-        )  # fmt: skip
-        axes.annotate(
-            f"{value:.3g} {unit}",
-            (value, place),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8.0,
-        )
-    axes.set_yticks(range(len(times)), [title(name).replace(" ", "\n") for name in times])
-    axes.invert_yaxis()
-    axes.set(xlim=(0.0, _ROOM * largest), xlabel=f"time of a call ({unit})")
     return axes
 
 

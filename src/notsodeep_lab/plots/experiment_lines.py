@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from notsodeep.figures.curve_plots import mark_sizes
 from notsodeep.figures.style import line_style, panel, point_style, styled, tidy_log
 from notsodeep.validation import Array
-from notsodeep_lab.plots.row_selection import NUMBERS, Rows, averaged, grouped, needed, title
+from notsodeep_lab.plots.row_selection import Rows, averaged, grouped, needed, title
 
 # An error that falls more slowly than this power of the size contradicts a line that falls with its root.
 _LEAST_EXPONENT = 0.25
@@ -25,18 +25,24 @@ def plot_errors(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("acti
 
 def draw_decay(axes: Axes, rows: Rows, x: str, by: tuple[str, ...], x_label: str, slope: str) -> Axes:
     """Plot relative errors against a size on logarithmic axes, one line with bars for each group of rows."""
-    lines = {key: averaged(group, x, "relative") for key, group in grouped(rows, *by).items()}
-    for number, (key, (place, mean, spread)) in enumerate(lines.items()):
+    others = [name for name in ("activation", "kernel") if name not in by]
+    lines = []
+    for number, (key, part) in enumerate(grouped(rows, *by).items()):
         label = ", ".join(
-            f"$m$ = {part}" if name == "width" else title(part) for name, part in zip(by, key, strict=True)
+            f"$m$ = {value}" if name == "width" else title(value) for name, value in zip(by, key, strict=True)
         )
-        # The lower end of a bar stays positive, as a logarithmic axis needs.
-        ends = np.stack([np.minimum(spread, 0.9 * mean), spread])
-        axes.errorbar(place, mean, yerr=ends, capsize=2.0, label=label, **point_style(number))
-    _draw_slope(axes, list(lines.values()), slope)
+        # Groups that `by` does not tell apart have a line each, in the same style.
+        for first, group in enumerate(grouped(part, *others).values()):
+            place, mean, spread = averaged(group, x, "relative")
+            # The lower end of a bar stays positive, as a logarithmic axis needs.
+            ends = np.stack([np.minimum(spread, 0.9 * mean), spread])
+            shown = "_" if first else label
+            axes.errorbar(place, mean, yerr=ends, capsize=2.0, label=shown, **point_style(number))
+            lines.append((place, mean, spread))
+    _draw_slope(axes, lines, slope)
     axes.set(xscale="log", yscale="log", xlabel=x_label, ylabel="relative error (‖·‖₂)")
     tidy_log(axes.yaxis)
-    mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines.values()])))
+    mark_sizes(axes, np.unique(np.concatenate([place for place, _, _ in lines])))
     axes.legend()
     return axes
 
@@ -70,12 +76,16 @@ def plot_draws(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activ
 
 @styled
 def plot_depths(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot the kernel error of networks against their number of layers, each with its best constant factor."""
+    """Plot the kernel error of networks against their number of layers, each with its best constant factor.
+
+    Activations and readouts have a line each, in the style of their network.
+    """
     axes = panel(ax)
     selected = needed(rows, "image-twin")
-    for number, ((network,), group) in enumerate(grouped(selected, "network").items()):
-        place, mean, _ = averaged(group, "layers", "up_to_factor")
-        axes.plot(place, mean, label=title(network), **point_style(number))
+    for number, ((network,), lines) in enumerate(grouped(selected, "network").items()):
+        for first, group in enumerate(grouped(lines, "activation", "readout").values()):
+            place, mean, _ = averaged(group, "layers", "up_to_factor")
+            axes.plot(place, mean, label="_" if first else title(network), **point_style(number))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(yscale="log", xlabel="layers", ylabel="kernel error, best factor")
     tidy_log(axes.yaxis)
@@ -84,33 +94,36 @@ def plot_depths(rows: Rows, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def plot_accuracy(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot test accuracy against the width, with error bars of one standard deviation over seeds."""
+def plot_accuracy_gaps(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Plot the accuracy of a network minus that of the DEQ against the width, with standard errors over seeds."""
     axes = panel(ax)
     selected = needed(rows, "accuracy")
-    for (model,), group in grouped(selected, "model").items():
-        place, mean, spread = averaged(group, "width", "accuracy")
-        style = point_style(NUMBERS.get(str(model), 5))
-        axes.errorbar(place, 100 * mean, yerr=100 * spread, capsize=2.0, label=title(model), **style)
+    names = [name for (name,) in grouped(selected, "data")]
+    for (data, model), group in grouped(selected, "data", "model").items():
+        if model == "deq":
+            continue
+        references = [row for row in selected if row["data"] == data and row["model"] == "deq"]
+        place, gap, error = _gaps(group, references)
+        style = point_style(names.index(data)) | {"linestyle": "-" if model == "twin" else ":"}
+        label = f"{title(data)}: {title(model)}"
+        # Points of one width are drawn beside each other.
+        shift = 1.0 + 0.04 * (names.index(data) - 1)
+        axes.errorbar(shift * place, 100 * gap, yerr=100 * error, capsize=2.0, label=label, **style)
+    axes.axhline(0.0, color="0.4", linewidth=0.8, zorder=0)
     axes.set_xscale("log")
     mark_sizes(axes, np.unique([float(row["width"]) for row in selected]))
-    axes.set(xlabel="width $m$", ylabel="test accuracy (%)")
+    axes.set(xlabel="width $m$", ylabel="accuracy − the DEQ's (points)")
     axes.legend()
     return axes
 
 
-@styled
-def plot_epochs(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot test accuracy after each epoch, one line per model."""
-    axes = panel(ax)
-    selected = [row for row in needed(rows, "epoch") if row.get("accuracy") is not None]
-    for (model,), group in grouped(selected, "model").items():
-        place, mean, _ = averaged(group, "epoch", "accuracy")
-        axes.plot(place, 100 * mean, label=title(model), **point_style(NUMBERS.get(str(model), 5)))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="epoch", ylabel="test accuracy (%)")
-    axes.legend()
-    return axes
+def _gaps(rows: Rows, references: Rows) -> tuple[Array, Array, Array]:
+    """Widths, differences of mean accuracies, and their standard errors."""
+    (place, mean, spread), (_, other, other_spread) = (
+        averaged(part, "width", "accuracy") for part in (rows, references)
+    )
+    counts = [len([row for row in rows if row["width"] == width]) for width in place]
+    return place, mean - other, np.sqrt((spread**2 + other_spread**2) / counts)
 
 
 @styled
@@ -126,14 +139,20 @@ def plot_losses(rows: Rows, ax: Axes | None = None) -> Axes:
 
 
 @styled
-def plot_norms(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot ‖W‖₂ along gradient descent, and the line 1 below which the equilibrium is unique."""
+def plot_last_losses(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Plot the last loss against the width, relative to that of the narrowest network, by data and step size."""
     axes = panel(ax)
-    for row, style in _trainings(rows):
-        axes.plot(row["steps"], row["norms"], **style)
-    axes.axhline(1.0, color="0.4", linestyle=":", linewidth=1.0)
-    axes.set(xlabel="step of gradient descent", ylabel=r"$\|W(\tau)\|_2$")
-    axes.legend(title="width $m$")
+    lines = grouped(needed(rows, "training"), "data", "rate")
+    names, rates = ([name for (name,) in grouped(rows, field)] for field in ("data", "rate"))
+    for (data, rate), group in lines.items():
+        place, mean, _ = averaged(group, "width", "last_loss")
+        style = point_style(names.index(data)) | {"linestyle": ("-", ":")[rates.index(rate) % 2]}
+        axes.plot(place, mean / mean[0], label=f"{title(data)}: {rate}", **style)
+    axes.axhline(1.0, color="0.4", linewidth=0.6, zorder=0)
+    axes.set_xscale("log")
+    mark_sizes(axes, np.unique([float(row["width"]) for row in rows]))
+    axes.set(xlabel="width $m$", ylabel="last loss / that of the narrowest")
+    axes.legend(title="data: step size")
     return axes
 
 

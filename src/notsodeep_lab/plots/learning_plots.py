@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from notsodeep.figures.curve_plots import draw_curve, label_curve, mark_sizes
+from notsodeep.figures.curve_plots import mark_sizes
 from notsodeep.figures.style import line_style, panel, styled, tidy_log
 from notsodeep.validation import Array
-from notsodeep_lab.plots.row_selection import NUMBERS, Row, Rows, grouped, needed, title
-
-
-@styled
-def plot_learning_curves(curves: Mapping[str, Any], ax: Axes | None = None) -> Axes:
-    """Plot predicted learning curves of several models with their bands, thin where they are extrapolated.
-
-    Args:
-        curves: `LearningCurve`s by "deq", "twin", "plain", or any other names.
-        ax: where to draw; a new figure if not given.
-    """
-    axes = panel(ax)
-    for place, (name, curve) in enumerate(curves.items()):
-        # The curve on top may hide another: later ones are thinner, and their dashes let it through.
-        style = line_style(NUMBERS.get(name, place)) | {"linewidth": 2.6 - 0.6 * place}
-        draw_curve(axes, curve, title(name), "_", style)
-        label_curve(axes, curve)
-    axes.legend()
-    return axes
+from notsodeep_lab.plots.row_selection import Row, Rows, grouped, needed, title
 
 
 @styled

@@ -12,18 +12,20 @@ from notsodeep_lab.plots.row_selection import Rows, chosen, grouped, needed
 
 @styled
 def plot_loops(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot predicted lines, one for each number of training steps, and the mean of the widest networks as points."""
+    """Plot predicted lines, one for each rate, and the mean of the widest networks as points, for the middle K."""
     axes, selected = panel(ax), needed(rows, "loop")
-    widest = chosen(selected, width=max(row["width"] for row in selected))
-    for number, ((trained,), group) in enumerate(grouped(widest, "train_steps").items()):
+    numbers, width = sorted({row["train_steps"] for row in selected}), max(row["width"] for row in selected)
+    trained = numbers[len(numbers) // 2]
+    for number, ((rate,), group) in enumerate(
+        grouped(chosen(selected, width=width, train_steps=trained), "rate").items()
+    ):
         points = {steps: part for (steps,), part in grouped(group, "steps").items()}
-        steps = sorted(points)
-        style = {"color": line_style(number)["color"]}
-        axes.plot(steps, [points[k][0]["predicted"] for k in steps], label=f"{trained}", **style)
+        steps, style = sorted(points), {"color": line_style(number)["color"]}
+        axes.plot(steps, [points[k][0]["predicted"] for k in steps], label=f"{rate:g}", **style)
         means = [np.mean([row["measured"] for row in points[k]]) for k in steps]
-        axes.plot(steps, means, linestyle="none", marker="os^"[number % 3], markersize=3.5, **style)
-        axes.axvline(trained, linestyle=":", linewidth=0.8, **style)
-    axes.set(xscale="log", xlabel="steps at run time $k$", ylabel="test mean squared error")
-    mark_sizes(axes, np.array(steps, dtype=float))
-    axes.legend(title="K, steps of training; lines: predicted; points: networks")
+        axes.plot(steps, means, linestyle="none", marker="os^"[number % 3], markersize=4.0, **style)
+    axes.axvline(trained, linestyle=":", linewidth=0.8, color="0.4")
+    axes.set(xscale="log", xlabel=f"steps at run time (trained: {trained})", ylabel="mean squared error")
+    mark_sizes(axes, np.array([k for k in steps if k & (k - 1) == 0], dtype=float))
+    axes.legend(title=f"rate (lines: predicted; points: width {width})")
     return axes

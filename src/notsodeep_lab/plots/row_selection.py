@@ -46,6 +46,7 @@ WORDS = {
     "ntk_preactivations": "NTK of the pre-activations",
     "relu": "ReLU",
     "leaky_relu": "Leaky ReLU",
+    "gelu": "GELU",
     "readout": "readout trained",
     "all": "all weights trained",
     "common": "one step size for all widths",

@@ -1,4 +1,4 @@
-"""Plot spectra and activations from rows of experiments."""
+"""Plot spectra and entries of kernels from rows of experiments."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from notsodeep.errors import InputError
-from notsodeep.figures.spectrum_plots import draw_prediction
-from notsodeep.figures.style import COLOURS, line_style, panel, styled, tidy_log
+from notsodeep.figures.spectrum_plots import draw_prediction, draw_rug
+from notsodeep.figures.style import COLOURS, line_style, panel, point_style, styled, tidy_log
 from notsodeep.validation import Array
 from notsodeep_lab.plots.row_selection import NUMBERS, Row, Rows, chosen, grouped, needed, words
 
@@ -23,7 +23,7 @@ _SYMBOLS = {"refined": "refined", "monte-carlo": "Monte Carlo", "printed": "prin
 def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | None = None) -> Axes:
     """Plot histograms of eigenvalues on common bins, with the distances of the kernels as the title.
 
-    Counts are on a logarithmic axis, which shows both the bulk and isolated eigenvalues.
+    Eigenvalues above the bulk are ticks at the foot of the panel, one row of ticks for each source.
 
     Args:
         rows: rows of kind "spectrum", one per histogram, and of kind "distance", for the title.
@@ -34,11 +34,13 @@ def plot_spectra(rows: Rows, ax: Axes | None = None, sources: Sequence[str] | No
     chosen = _chosen(needed(rows, "spectrum"), sources)
     values = [np.asarray(row["eigenvalues"], dtype=np.float64) for row in chosen]
     bins, scale = _common_bins(np.concatenate(values))
-    for row, eigenvalues, number in zip(chosen, values, _numbers(chosen), strict=True):
-        counts, _ = np.histogram(eigenvalues, bins=bins)
+    top = _bulk_end(values[0], bins)
+    for place, (row, eigenvalues, number) in enumerate(zip(chosen, values, _numbers(chosen), strict=True)):
+        counts, _ = np.histogram(eigenvalues, bins=bins[: top + 1])
         first = {"fill": True, "color": COLOURS[5], "alpha": 0.6}
         style = first if row is chosen[0] else line_style(number) | {"linewidth": 1.2}
-        axes.stairs(counts, bins, label=words(row.get("label") or row["source"]), **style)
+        axes.stairs(counts, bins[: top + 1], label=words(row.get("label") or row["source"]), **style)
+        draw_rug(axes, eigenvalues[eigenvalues > bins[top]], place, str(style["color"]))
     axes.set(xscale=scale, yscale="log", xlabel="eigenvalue", ylabel="number of eigenvalues")
     axes.set_ylim(bottom=0.7)
     for axis in (axes.yaxis, axes.xaxis) if scale == "log" else (axes.yaxis,):
@@ -79,6 +81,12 @@ def _common_bins(values: Array) -> tuple[Array, str]:
     return np.linspace(low, high, _BINS + 1), "linear"
 
 
+def _bulk_end(values: Array, bins: Array) -> int:
+    """Number of bins of the bulk: the last one with three eigenvalues ends it; all bins if there is none."""
+    filled = np.flatnonzero(np.histogram(values, bins=bins)[0] >= 3)
+    return int(filled[-1]) + 1 if len(filled) else len(bins) - 1
+
+
 def _distances(rows: Rows, drawn: Rows) -> str:
     """The distances between the sources that are drawn, at their size, averaged over seeds."""
     sources, size = {str(row["source"]) for row in drawn}, drawn[0].get("n")
@@ -104,14 +112,20 @@ def _distance(rows: Rows) -> str:
 
 
 @styled
-def plot_activations(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot the activations of the model and of the designed layers over their inputs, in standard deviations."""
+def plot_entries(rows: Rows, ax: Axes | None = None, sources: Sequence[str] = ("twin", "plain")) -> Axes:
+    """Plot entries of the kernels of networks against those of the DEQ; equal ones lie on the diagonal."""
     axes = panel(ax)
-    for number, row in enumerate(needed(rows, "activation")):
-        scale = float(row.get("scale") or 1.0)
-        axes.plot(np.asarray(row["t"]) / scale, row["value"], label=words(row["label"]), **line_style(number))
-    axes.axhline(0.0, color="0.7", linewidth=0.6, zorder=0)
-    axes.set(xlabel="pre-activation (standard deviations)", ylabel="activation")
+    selected = _chosen(needed(rows, "entries"), sources)
+    for row in reversed(selected):
+        style = point_style(NUMBERS[str(row["source"])]) | {
+            "linestyle": "none",
+            "markersize": 2.5,
+            "alpha": 0.7,
+        }
+        axes.plot(row["deq"], row["approximation"], label=words(row.get("label") or row["source"]), **style)
+    ends = [min(selected[0]["deq"]), max(selected[0]["deq"])]
+    axes.plot(ends, ends, color="0.4", linewidth=0.8, zorder=0, label="equal")
+    axes.set(xlabel="entry of the DEQ's kernel", ylabel="entry of the network's kernel")
     axes.legend()
     return axes
 
@@ -134,5 +148,21 @@ def plot_prediction(rows: Rows, ax: Axes | None = None) -> Axes:
             other["grid"], other["density"], label="predicted, asymptotic", linewidth=1.0, **line_style(3)
         )
     axes.set_title(f"Kolmogorov distance {best['kolmogorov']:.3f}")
+    axes.legend()
+    return axes
+
+
+@styled
+def plot_isolated(rows: Rows, ax: Axes | None = None) -> Axes:
+    """Plot predicted isolated eigenvalues, relative to the exact ones, by form of the prediction."""
+    axes = panel(ax)
+    for (form,), group in grouped(needed(rows, "prediction"), "form").items():
+        exact, predicted = (
+            np.concatenate([row[name] for row in group]) for name in ("isolated_exact", "isolated")
+        )
+        style = point_style(NUMBERS.get(str(form), 1)) | {"linestyle": "none", "markersize": 3.5}
+        axes.plot(exact, 100.0 * (predicted / exact - 1.0), label=words(form), **style)
+    axes.axhline(0.0, color="0.4", linewidth=0.8, zorder=0)
+    axes.set(xscale="log", xlabel="exact isolated eigenvalue", ylabel="prediction − exact (%)")
     axes.legend()
     return axes

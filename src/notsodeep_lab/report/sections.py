@@ -154,7 +154,7 @@ def _is_training(content: Any) -> bool:
 
 
 def design_body(design: Design) -> Markup:
-    """Render a design: explanation, activations, layers, and target and reached scalars."""
+    """Render a design: explanation, kernel entries, layers, and target and reached scalars."""
     scalars = zip(design.residuals.items(), *design.scalar_columns(), strict=True)
     return render(
         "design.html",
@@ -169,14 +169,19 @@ def design_body(design: Design) -> Markup:
 
 
 def _drawn(design: Design) -> str:
-    """The figure of the activations; empty without matplotlib."""
+    """The figure of the kernel entries; empty without matplotlib, and without the model."""
+    if design.model is None:
+        return ""
     try:
         from notsodeep import figures
     except MissingExtraError:
         return ""
     figure, panels = figures.new_figure()
     figures.plot_design(design, panels[0])
-    return picture(figures.svg(figure), "the model's activation and the designed ones")
+    return picture(
+        figures.svg(figure),
+        "kernel entries of the designed network and of a plain layer beside those of the model",
+    )
 
 
 def training_body(rows: Sequence[dict[str, Any]]) -> Markup:

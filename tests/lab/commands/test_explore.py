@@ -70,7 +70,7 @@ def test_without_streamlit_it_says_what_to_install(started, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "streamlit" else find(name))
     found = run()
     assert isinstance(found.exception, InputError)
-    assert 'pip install "notsodeep[lab]"' in str(found.exception)
+    assert "pip install '.[lab]'" in str(found.exception)
 
 
 def test_the_exit_code_of_the_server_is_kept(monkeypatch):

@@ -360,11 +360,13 @@ def test_kernels_on_the_sphere() -> None:
     rows = rows_of("hld-1")
     (spectrum,) = chosen(rows, kind="spectrum", kernel="preactivations", source="deq")
     assert spectrum["eigenvalues"] == sixth_digit(np.linalg.eigvalsh(Λ).tolist())
-    relu, curve = chosen(rows, kind="activation", kernel="preactivations")
-    assert relu["value"] == pytest.approx(np.sqrt(2) * np.maximum(relu["t"], 0.0), abs=1e-5)
-    a0, a1, a2 = curve["a0"], curve["a1"], curve["a2"]
+    (entries,) = chosen(rows, kind="entries", kernel="preactivations")
+    a0, a1, a2 = entries["coefficients"]
     c = X @ X.T
     Σ = (a0 + a2) ** 2 + a1**2 * c + 2 * a2**2 * c**2
+    pairs = np.stack([Λ.ravel(), Σ.ravel()])
+    drawn = np.stack([entries["deq"], entries["approximation"]])
+    assert np.abs(drawn[:, :, None] - pairs[:, None]).max(axis=0).min(axis=1).max() < 1e-5
     fields = {"kind": "distance", "kernel": "preactivations", "second": "twin", "n": 40, "seed": 0}
     (row,) = chosen(rows, **fields)
     assert row["absolute"] == pytest.approx(norm(Λ - Σ), rel=1e-5)

@@ -13,8 +13,8 @@ from notsodeep import figures
 from notsodeep.errors import InputError
 from notsodeep_lab.papers.drawings import draw
 from notsodeep_lab.plots.bar_plots import plot_race
-from notsodeep_lab.plots.experiment_lines import plot_accuracy, plot_errors
-from notsodeep_lab.plots.row_spectra import plot_spectra
+from notsodeep_lab.plots.experiment_lines import plot_accuracy_gaps, plot_errors
+from notsodeep_lab.plots.row_spectra import plot_entries, plot_spectra
 
 
 def labels_of(axes: Axes) -> list[str]:
@@ -35,19 +35,23 @@ def test_the_same_rows_give_the_same_file(ending: str, tmp_path: Path) -> None:
     assert files[0].stat().st_size > 1000
 
 
-def test_accuracy_is_the_mean_over_seeds_with_its_deviation() -> None:
+def test_accuracy_is_a_difference_of_means_over_seeds_with_its_standard_error() -> None:
     rows = [row for row in accuracies() if row["data"] == "mnist"]
     _, panels = figures.new_figure(2)
-    axes = plot_accuracy(rows, panels[0])
+    axes = plot_accuracy_gaps(rows, panels[0])
     assert axes is panels[0]
     assert panels[1].get_lines() == []
-    assert labels_of(axes) == ["DEQ", "explicit twin", "plain network"]
-    expected = [row["accuracy"] for row in rows if row["model"] == "twin" and row["width"] == 64]
-    line = axes.containers[1].lines
-    place = list(line[0].get_xdata()).index(64)
-    assert line[0].get_ydata()[place] == pytest.approx(100 * np.mean(expected))
+    assert labels_of(axes) == ["MNIST: explicit twin", "MNIST: plain network"]
+    deq, twin = (
+        [row["accuracy"] for row in rows if row["model"] == model and row["width"] == 64]
+        for model in ("deq", "twin")
+    )
+    line = axes.containers[0].lines
+    place = 1  # the second width
+    assert line[0].get_ydata()[place] == pytest.approx(100 * (np.mean(twin) - np.mean(deq)))
     low, high = line[2][0].get_segments()[place][:, 1]
-    assert (high - low) / 2 == pytest.approx(100 * np.std(expected, ddof=1))
+    error = np.sqrt((np.var(twin, ddof=1) + np.var(deq, ddof=1)) / len(twin))
+    assert (high - low) / 2 == pytest.approx(100 * error)
 
 
 def test_a_line_of_slope_minus_one_half_only_beside_errors_that_fall() -> None:
@@ -63,13 +67,26 @@ def test_a_line_of_slope_minus_one_half_only_beside_errors_that_fall() -> None:
     assert labels_of(plot_errors(rows, by=("form",))) == ["refined equivalent"]
 
 
-def test_histograms_count_every_eigenvalue_on_common_bins() -> None:
+def test_histograms_have_common_bins_and_isolated_eigenvalues_are_ticks() -> None:
     axes = plot_spectra(spectra(), sources=("deq", "twin"))
     first, second = (patch.get_data() for patch in axes.patches)
-    assert first.values.sum() == second.values.sum() == 202
+    ticks = [line.get_xdata() for line in axes.get_lines()]
+    assert [*map(len, ticks)] == [202 - patch.values.sum() for patch in (first, second)]
+    assert all(values[-1] == 45.0 for values in ticks)
     np.testing.assert_array_equal(first.edges, second.edges)
     assert labels_of(axes) == ["DEQ", "explicit twin"]
     assert "0.131" in axes.get_title()
+
+
+def test_entries_of_a_twin_are_drawn_over_those_of_a_plain_network() -> None:
+    fields = {"kind": "entries", "deq": [0.1, 0.3]}
+    pairs = {"plain": [0.2, 0.6], "twin": [0.1, 0.31]}
+    rows = [fields | {"source": source, "approximation": values} for source, values in pairs.items()]
+    axes = plot_entries(rows)
+    plain, twin, diagonal = axes.get_lines()
+    assert [*plain.get_ydata()] == pairs["plain"]
+    assert [*twin.get_ydata()] == pairs["twin"]
+    assert [*diagonal.get_xdata()] == [*diagonal.get_ydata()] == [0.1, 0.3]
 
 
 def test_the_number_of_the_paper_is_shown_with_ours() -> None:
@@ -81,7 +98,8 @@ def test_the_number_of_the_paper_is_shown_with_ours() -> None:
 @pytest.mark.parametrize("values", [(-0.1, 0.2, 0.3, 90.0), (1.0, 1.0)], ids=["negative", "equal"])
 def test_odd_eigenvalues_are_drawn(values: tuple[float, ...]) -> None:
     axes = plot_spectra([spectrum("deq", *values)])
-    assert axes.patches[0].get_data().values.sum() == len(values)
+    ticks = sum(len(line.get_xdata()) for line in axes.get_lines())
+    assert axes.patches[0].get_data().values.sum() + ticks == len(values)
     assert values[0] > 0 or axes.get_xscale() == "linear"
 
 

@@ -158,7 +158,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (1, "input", InputError, "size=2 seed=1.*The input is odd"),
         (2, "convergence", ConvergenceError, "size=2 seed=1.*It diverged. Take smaller steps"),
         (2, "bug", RuntimeError, "size=2 seed=1(.|\n)*toy_experiment.py(.|\n)*ZeroDivisionError: a bug"),
-        (1, "torch", InputError, r"size=2 seed=1.*pip install \"notsodeep\[torch\]\""),
+        (1, "torch", InputError, r"size=2 seed=1.*pip install '\.\[torch\]'"),
         (2, "killed", InputError, "memory.*fewer --jobs"),
     ],
 )
