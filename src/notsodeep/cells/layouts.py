@@ -34,7 +34,7 @@ class Layout:
             return np.asarray(np.einsum("nc...,nc...->...n", left, right)).reshape(-1, 1, 1)
         if self.kind == "stacked":
             one, two = (np.moveaxis(part.reshape(*part.shape[:2], -1), 2, 0) for part in (left, right))
-            return np.asarray(one @ two.mT)
+            return np.asarray(one @ two.swapaxes(-1, -2))
         if self.kind == "paired":
             one, two = (
                 np.moveaxis(part.reshape(*part.shape[:2], -1), 1, 2).reshape(-1, part.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,13 +55,18 @@ def lazy_check(model: Model, X: Any, y: Any, richness: float, ridge: float, *, s
         note = f"Features hardly change {where}: the variance of a neuron's readout is {variance:.1g}."
         return LazyCheck(True, note)
     try:
-        after = adaptive_kernel(
-            model, rows, targets, gamma, beta, starts=("lazy",), chains=_CHAINS, seed=seed
-        )
+        with warnings.catch_warnings(action="ignore"):  # the note says what the warning would
+            after = adaptive_kernel(
+                model, rows, targets, gamma, beta, starts=("lazy",), chains=_CHAINS, seed=seed
+            )
     except ConvergenceError as error:
         return LazyCheck(False, f"The lazy prediction cannot be trusted {where}. {error}")
+    drift = after.solutions[0].diagnostics.drift
+    rough = "" if after.converged else f" The iteration had not settled (drift {drift:.1%})."
     trusted = after.change <= LARGEST_CHANGE
     start = "The kernel changes" if trusted else "The lazy prediction cannot be trusted: the kernel changes"
     aligned = f"from {after.lazy_alignment:.2f} to {after.alignment:.2f}"
     change = f"{100.0 * after.change:.0f} %"
-    return LazyCheck(trusted, f"{start} by {change} {where}, its alignment with the targets {aligned}.")
+    return LazyCheck(
+        trusted, f"{start} by {change} {where}, its alignment with the targets {aligned}.{rough}"
+    )

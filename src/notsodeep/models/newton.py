@@ -25,6 +25,9 @@ MAX_STEPS, ROUGH_STEPS = 60, 4
 STEEPEST = 1e-4
 # Steps below which F is evaluated to all digits, and below which F' need not be carried along a step.
 SHORT, SETTLED = 1.5e-3, 2e-15
+# After so many steps those below this length that no longer get shorter are the last: near the loss of contraction
+# rounding is amplified by 1/(1 - σ_a² F').
+PATIENCE, STALLED = 20, 1e-10
 # Root of the error of F' that carrying it along the last step may leave.
 CARRIED = 1e-6
 
@@ -108,11 +111,12 @@ def solve_tile(
         if rough:
             rough, evidence = largest > SHORT and step < ROUGH_STEPS, DualEvidence()
             continue
-        # Rounding may prevent shorter steps.
+        # Rounding may prevent shorter steps; the last one is part of the error bound.
+        floor = noise if step < PATIENCE else max(noise, STALLED)
         if (
             (carry and error <= CARRIED)
             or largest <= SETTLED
-            or (largest <= noise and largest >= 0.5 * before)
+            or (largest <= floor and largest >= 0.5 * before)
         ):
             residual = error**2 if carry and error <= CARRIED else largest
             return CovarianceSolution(value[0], slope[0], covariance[0], step, residual, evidence)
