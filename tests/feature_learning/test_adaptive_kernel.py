@@ -137,6 +137,22 @@ def test_few_chains_give_little_bias():
     assert np.linalg.norm(few.kernel - rule.kernel) < 0.03 * np.linalg.norm(rule.kernel)
 
 
+@pytest.mark.slow
+def test_slow_alignment_is_followed_to_its_end():
+    """From lazy weights features align over thousands of steps; falling gains stopped at an alignment of 0.7."""
+    rows = np.random.default_rng(1).standard_normal((24, 6)) / np.sqrt(6)
+    labels = np.sign(rows[:, 0])
+    ends = [
+        nsd.adaptive_kernel(DEQ, rows, labels, 0.3, 0.36, starts=(start,), chains=64)
+        for start in ("lazy", "rich")
+    ]
+    assert all(one.converged for one in ends)
+    assert abs(ends[0].alignment - ends[1].alignment) < 0.01
+    assert np.linalg.norm(ends[0].kernel - ends[1].kernel) < 0.02 * np.linalg.norm(ends[0].kernel)
+    with pytest.raises(InputError, match="at least 24"):
+        nsd.adaptive_kernel(DEQ, rows, labels, 0.3, 0.36, chains=20)
+
+
 def test_more_samples_than_a_rule_can_take():
     rows = np.random.default_rng(4).standard_normal((20, 6)) / np.sqrt(6)
     labels = np.sign(rows[:, 0])

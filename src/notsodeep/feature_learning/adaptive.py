@@ -25,7 +25,7 @@ METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
 # Independent replicates behind standard errors; points of each rule, and chains of each replicate.
-_REPLICATES, _RULE_POINTS, _CHAINS = 8, 2048, 512
+_REPLICATES, _RULE_POINTS, _CHAINS = 8, 2048, 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -142,8 +142,8 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 8 replicates, 512; errors fall like its root; a smaller bias
-            falls too. For quasi-Monte Carlo the points, 2048.
+        chains: Markov chains in each of the 8 replicates, at least n; 256 or 3 n if None. Errors fall like its root, a
+            smaller bias too. For quasi-Monte Carlo the points, 2048.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -167,9 +167,10 @@ def adaptive_kernel(
         raise InputError(
             f"Quasi-Monte Carlo serves up to {_MOST_FOR_RULE} samples, X has {n}: use method='sampling'."
         )
-    count = (
-        (_RULE_POINTS if use_rule else _CHAINS) if chains is None else as_count(chains, "chains", least=16)
-    )
+    if chains is None:
+        count = _RULE_POINTS if use_rule else max(_CHAINS, 3 * n)
+    else:
+        count = as_count(chains, "chains", least=max(16, n))
     kind: Any = QuasiMonteCarlo if use_rule else Chains
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
     lazy = conjugate_kernel(model, rows)

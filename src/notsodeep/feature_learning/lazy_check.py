@@ -20,7 +20,7 @@ LARGEST_CHANGE = 0.1
 # Below this variance of one neuron's readout, (16.6), the change is of the same order: nothing need be sampled.
 _LAZY = 0.01
 # The smallest ridge, relative to the diagonal of the kernel; rows of the subset, and chains per replicate.
-_LEAST_RIDGE, _SAMPLES, _CHAINS = 1e-6, 24, 256
+_LEAST_RIDGE, _SAMPLES, _CHAINS = 1e-6, 24, 64
 
 
 class LazyCheck(NamedTuple):

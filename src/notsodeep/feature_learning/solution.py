@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,10 @@ _RICHER = 2.0
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
 # Gain of the first steps.
 _GAIN = 1.0 / 6.0
-# Stages of averaging, in steps, the first for relaxation only; steps after which gains fall.
-_STAGES, _SLOWING = (480, 960, 1920), 150.0
+# Relaxation at that gain: steps of a window, and most windows.
+_WINDOW, _MOST_WINDOWS = 240, 60
+# Stages of averaging, in steps; steps after which gains fall.
+_STAGES, _SLOWING = (960, 1920, 3840), 150.0
 # Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
 _NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 4.0, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
@@ -112,7 +115,7 @@ def solve(
         numbers = Diagnostics(steps, change, 1.0, 1.0, min(cloud.effective for cloud in points))
         settled = change <= _TOLERANCE and numbers.effective_samples >= _FEWEST_EFFECTIVE
     else:
-        state, drift, settled = _average(state, step, points)
+        state, drift, settled = _average(_relaxed(state, step), step, points)
         mixed = [cloud.mixing() for cloud in points]
         acceptance = min(float(cloud.acceptance.min()) for cloud in points)
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
@@ -132,9 +135,25 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
     return [*ramp, *detour, *detour[::-1], *[1.0] * _FEWEST_STEPS]
 
 
-def _average(
-    state: State, step: Callable[[State, float, float], tuple[State, float]], points: Sequence[Chains]
-) -> tuple[State, float, bool]:
+Step = Callable[[State, float, float], tuple[State, float]]
+
+
+def _relaxed(state: State, step: Step) -> State:
+    """Steps at the full gain until three windows agree within their errors; at most `_MOST_WINDOWS`.
+
+    Where features begin to align, one direction relaxes over thousands of steps: falling gains would freeze it.
+    """
+    means: list[State] = []
+    for _ in range(_MOST_WINDOWS):
+        state, mean = _mean_state(state, step, [_GAIN] * _WINDOW)
+        means = [*means[-2:], mean]
+        changes = [second.features[-1] - first.features[-1] for first, second in pairwise(means)]
+        if len(changes) == 2 and all(compared(change)[1] ** 2 <= _DRIFT for change in changes):
+            break
+    return state
+
+
+def _average(state: State, step: Step, points: Sequence[Chains]) -> tuple[State, float, bool]:
     """Steps with decreasing gains, averaged in stages of growing length until halves of a stage agree.
 
     Noise of the unknowns biases averages over the density in proportion to the gains, which vanish.
@@ -145,20 +164,31 @@ def _average(
             cloud.trace.clear()
         halves = []
         for _ in range(2):
-            total = State(*(np.zeros_like(one) for one in state))
-            for _ in range(length // 2):
-                count += 1
-                gain = _GAIN / (1.0 + count / _SLOWING) ** 0.8
-                state, _ = step(state, 1.0, gain)
-                total = State(*(a + 2.0 * b / length for a, b in zip(total, state, strict=True)))
+            numbers = np.arange(count + 1, count + length // 2 + 1)
+            state, total = _mean_state(state, step, _GAIN / (1.0 + numbers / _SLOWING) ** 0.8)
             halves.append(total)
-        kernels = [half.features[-1] for half in halves]
-        drift, errors = compared(kernels[1] - kernels[0])
-        drift /= float(np.linalg.norm(kernels[1].mean(axis=0)))
-        settled = drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and errors**2 <= _DRIFT)
-        if settled and length > _STAGES[0]:
+            count += length // 2
+        drift, settled = _is_settled(*halves)
+        if settled:
             break
     return State(*(0.5 * (a + b) for a, b in zip(*halves, strict=True))), drift, settled
+
+
+def _mean_state(state: State, step: Step, gains: Sequence[float] | Array) -> tuple[State, State]:
+    """The state after steps with these gains, and its mean over them."""
+    total = State(*(np.zeros_like(one) for one in state))
+    for gain in gains:
+        state, _ = step(state, 1.0, float(gain))
+        total = State(*(a + b / len(gains) for a, b in zip(total, state, strict=True)))
+    return state, total
+
+
+def _is_settled(first: State, second: State) -> tuple[float, bool]:
+    """Relative drift of Φ between two means, and whether it counts as none."""
+    kernels = first.features[-1], second.features[-1]
+    drift, errors = compared(kernels[1] - kernels[0])
+    drift /= float(np.linalg.norm(kernels[1].mean(axis=0)))
+    return drift, drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and errors**2 <= _DRIFT)
 
 
 def compared(replicates: Array) -> tuple[float, float]:
