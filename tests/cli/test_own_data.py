@@ -149,8 +149,7 @@ def sentence(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit) as stopped:
         main()
     assert stopped.value.code == 2
-    # rich before 14.3 ends a progress bar with a blank line.
-    said = capsys.readouterr().err.lstrip("\n")
+    said = capsys.readouterr().err
     assert said.startswith("error: ")
     return said
 

@@ -22,8 +22,8 @@ def diverged(why: str) -> ConvergenceError:
     """The error of an iteration that left the domain of the equations."""
     return ConvergenceError(
         f"The iteration for the kernel after learning diverged: {why}. Unbounded activations have no solution beyond "
-        "some richness.",
-        "Use a smaller richness or precision, or a bounded activation such as tanh or erf.",
+        "some richness; many samples in few dimensions need many chains.",
+        "Use a smaller richness or precision, more chains, or a bounded activation such as tanh or erf.",
     )
 
 
