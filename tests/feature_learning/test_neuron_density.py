@@ -25,20 +25,35 @@ def log_mean_factor(name, covariance):
 
 
 @pytest.mark.parametrize("name", ["tanh", "relu"])
-def test_curvature_is_the_derivative_of_the_normaliser(name):
+def test_moments_are_derivatives_of_the_normaliser(name):
+    """d log Z/dΛ = Λ⁻¹(⟨hhᵀ⟩ − Λ)Λ⁻¹/2, by the plain average and by parts."""
     density = NeuronDensity.of(activation(name), COVARIANCE, COUPLING)
     rule = QuasiMonteCarlo(1, 2**14, 2, (0,))
     rule.update(density)
     weights = rule.update(density)
-    _, curvature = density.moments(rule.u, weights)
-    for i, j in ((0, 0), (0, 1), (1, 1)):
-        shift = np.zeros((2, 2))
-        shift[i, j] = shift[j, i] = 1e-3
-        up, down = (log_mean_factor(name, COVARIANCE[0] + sign * shift) for sign in (1.0, -1.0))
-        slope = (up - down) / 2e-3
-        # 2 d log Z/dΛ; an entry off the diagonal stands for two.
-        expected = 2.0 * slope if i == j else slope
-        assert curvature[0, i, j] == pytest.approx(expected, abs=4e-3)
+    _, *whitened = density._moments(rule.u, weights)
+    root, covariance = density.root[0], COVARIANCE[0]
+    for estimate in (*(root @ one[0] @ root.T for one in whitened), density.moments(rule.u, weights)[1][0]):
+        curvature = np.linalg.solve(covariance, np.linalg.solve(covariance, estimate - covariance).T)
+        for i, j in ((0, 0), (0, 1), (1, 1)):
+            shift = np.zeros((2, 2))
+            shift[i, j] = shift[j, i] = 1e-3
+            up, down = (log_mean_factor(name, covariance + sign * shift) for sign in (1.0, -1.0))
+            slope = (up - down) / 2e-3
+            # An entry off the diagonal stands for two.
+            assert curvature[i, j] == pytest.approx(2.0 * slope if i == j else slope, abs=4e-3)
+
+
+def test_the_less_noisy_estimate_of_moments_counts_more():
+    """By parts there is no noise without a factor, and much if the coupling is large and cancels."""
+    u, weights = np.random.default_rng(0).standard_normal((1, 400, 2)), np.full((1, 400), 1.0 / 400)
+    free = NeuronDensity.of(activation("tanh"), COVARIANCE, 0.0 * COUPLING)
+    np.testing.assert_allclose(free.moments(u, weights)[1], COVARIANCE, rtol=1e-12)
+    strong = NeuronDensity.of(activation("tanh"), COVARIANCE, 300.0 * COUPLING)
+    np.testing.assert_allclose(
+        strong.moments(u, weights)[1], strong.root @ (u.swapaxes(1, 2) @ u / 400) @ strong.root.swapaxes(1, 2),
+        rtol=0.02,
+    )  # fmt: skip
 
 
 def test_gradient_of_the_factor():

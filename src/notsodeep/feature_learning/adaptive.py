@@ -24,8 +24,10 @@ from notsodeep.validation import Array, as_count, as_number, as_right_sides, as_
 METHODS = ("auto", "sampling", "quasi-monte-carlo")
 # Most samples; most samples of a quasi-Monte Carlo rule.
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
-# Independent replicates behind standard errors; points of each rule, and chains of each replicate.
-_REPLICATES, _RULE_POINTS, _CHAINS = 8, 2048, 256
+# Independent replicates behind standard errors, and those of many samples; how many are many.
+_REPLICATES, _FEW_REPLICATES, _MANY = 8, 4, 32
+# Points of each rule; chains of each replicate, at least and per sample.
+_RULE_POINTS, _CHAINS, _CHAINS_PER_SAMPLE = 2048, 256, 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -142,8 +144,8 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 8 replicates, at least n; 256 or 3 n if None. Errors fall like its root, a
-            smaller bias too. For quasi-Monte Carlo the points, 2048.
+        chains: Markov chains in each of the 8 replicates (4 for n > 32), at least n; 256 or 6 n if None. Errors and the
+            bias fall with it. For quasi-Monte Carlo the points, 2048.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -168,17 +170,18 @@ def adaptive_kernel(
             f"Quasi-Monte Carlo serves up to {_MOST_FOR_RULE} samples, X has {n}: use method='sampling'."
         )
     if chains is None:
-        count = _RULE_POINTS if use_rule else max(_CHAINS, 3 * n)
+        count = _RULE_POINTS if use_rule else max(_CHAINS, _CHAINS_PER_SAMPLE * n)
     else:
         count = as_count(chains, "chains", least=max(16, n))
     kind: Any = QuasiMonteCarlo if use_rule else Chains
+    replicates = _REPLICATES if n <= _MANY else _FEW_REPLICATES
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
     lazy = conjugate_kernel(model, rows)
     found: list[Solution] = []
     failures: list[ConvergenceError] = []
     with reported(progress, "kernel after learning") as report:
         for number, start in enumerate(one_of(one, STARTS, "starts") for one in starts):
-            points = [kind(_REPLICATES, count, n, (seed, number, layer)) for layer in range(len(layers))]
+            points = [kind(replicates, count, n, (seed, number, layer)) for layer in range(len(layers))]
             try:
                 found.append(solve(posterior, lazy, points, start, lambda text: report(0, 0, lambda: text)))
             except ConvergenceError as error:
@@ -188,7 +191,7 @@ def adaptive_kernel(
     solutions, evidences = _ranked(found, seed)
     best = solutions[0]
     _warn(best)
-    outputs = posterior.targets - best.state.residuals / beta
+    outputs = posterior.targets - posterior.residuals(best.state.features[-1]) / beta
     fitted = _mean_and_error(outputs[..., 0] if targets.ndim == 1 else outputs)
     kernels = _mean_and_error(best.state.features[-1])
     return AdaptiveKernel(*kernels, lazy, *fitted, solutions, evidences, model, rows, targets)

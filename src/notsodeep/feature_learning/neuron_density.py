@@ -22,7 +22,7 @@ def diverged(why: str) -> ConvergenceError:
     """The error of an iteration that left the domain of the equations."""
     return ConvergenceError(
         f"The iteration for the kernel after learning diverged: {why}. Unbounded activations have no solution beyond "
-        "some richness; many samples in few dimensions need many chains.",
+        "some richness.",
         "Use a smaller richness or precision, more chains, or a bounded activation such as tanh or erf.",
     )
 
@@ -38,8 +38,7 @@ class NeuronDensity:
     @classmethod
     def of(cls, phi: Activation, covariance: Array, coupling: Array) -> NeuronDensity:
         """The density with these Λ and M."""
-        root = np.asarray(np.linalg.cholesky(covariance + relative_jitter(covariance)), dtype=np.float64)
-        return cls(phi, root, coupling)
+        return cls(phi, np.asarray(np.linalg.cholesky(covariance), dtype=np.float64), coupling)
 
     def preactivations(self, u: Array) -> Array:
         """Compute h = L u."""
@@ -54,7 +53,25 @@ class NeuronDensity:
         return logs, (self.phi.derivative(h) * -field) @ self.root
 
     def moments(self, u: Array, weights: Array) -> tuple[Array, Array]:
-        """Compute Φ = ⟨φφᵀ⟩ and ⟨∇² log w + ∇log w ∇log wᵀ⟩ over weighted points, (16.5)."""
+        """Compute ⟨φφᵀ⟩ and ⟨hhᵀ⟩ over weighted points.
+
+        ⟨hhᵀ⟩ has two estimates: the plain one, and (16.5), which is without noise if w = 1 but multiplies the noise of
+        M. Each is weighted by the other's variance, as seen between halves of the points.
+        """
+        middle = u.shape[1] // 2
+        halves = [self._moments(u[:, part], weights[:, part]) for part in (np.s_[:middle], np.s_[middle:])]
+        share = weights[:, :middle].sum(axis=1)[:, None, None]
+        features, plain, by_parts = (a + share * (b - a) for b, a in zip(*halves, strict=True))
+        noise, noise_by_parts = (
+            np.sum((halves[0][i] - halves[1][i]) ** 2, axis=(-2, -1), keepdims=True) for i in (1, 2)
+        )
+        trust = noise / np.maximum(noise + noise_by_parts, 1e-300)
+        whitened = plain + trust * (by_parts - plain)
+        return features, self.root @ whitened @ self.root.swapaxes(-1, -2)
+
+    def _moments(self, u: Array, weights: Array) -> tuple[Array, Array, Array]:
+        """⟨φφᵀ⟩ and two estimates of ⟨uuᵀ⟩; weights need not sum to 1."""
+        weights = weights / weights.sum(axis=-1, keepdims=True)
         h = self.preactivations(u)
         features, slopes = self.phi(h), self.phi.derivative(h)
         field = features @ self.coupling
@@ -69,7 +86,8 @@ class NeuronDensity:
         index = np.arange(h.shape[-1])
         own = np.einsum("...p,...pi->...i", weights, diagonal)
         curvature[..., index, index] = added * curvature[..., index, index] + own
-        return second_moments(features, weights), curvature
+        by_parts = np.eye(u.shape[-1]) + self.root.swapaxes(-1, -2) @ curvature @ self.root
+        return second_moments(features, weights), second_moments(u, weights), by_parts
 
 
 def relative_jitter(matrix: Array) -> Array:

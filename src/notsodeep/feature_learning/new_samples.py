@@ -17,7 +17,8 @@ _NODES, _BLOCK, _TOLERANCE, _MOST_STEPS = 10, 2_000_000, 1e-4, 100
 
 def new_outputs(solution: Solution, gram: Array, squared_norms: Array) -> Array:
     """Compute f* of each replicate, (replicates, new, outputs), from inner products (n, new) and squared norms."""
-    readout = solution.state.residuals / solution.posterior.richness**2
+    posterior = solution.posterior
+    readout = posterior.residuals(solution.state.features[-1]) / posterior.richness**2
     size = max(1, _BLOCK // max(sample.weights.size for sample in solution.samples))
     blocks = [
         _cross_features(solution, gram[:, first : first + size], squared_norms[first : first + size])
@@ -28,7 +29,7 @@ def new_outputs(solution: Solution, gram: Array, squared_norms: Array) -> Array:
 
 def _cross_features(solution: Solution, gram: Array, squares: Array) -> Array:
     """φ* = ⟨φ(h*)φ(h)⟩ of the last layer, (replicates, n, new)."""
-    replicates = len(solution.state.residuals)
+    replicates = solution.state.features.shape[1]
     cross, own = np.zeros((replicates, *gram.shape)), np.zeros((replicates, len(squares)))
     parts = zip(solution.posterior.layers, solution.samples, solution.state.features, strict=True)
     for index, (layer, sample, kernel) in enumerate(parts):

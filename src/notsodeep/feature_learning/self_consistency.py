@@ -13,23 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from notsodeep.feature_learning.hidden_layers import HiddenLayer
-from notsodeep.feature_learning.neuron_density import (
-    NeuronDensity,
-    diverged,
-    relative_jitter,
-    second_moments,
-)
+from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, relative_jitter
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.validation import Array
 
-# Steps of Φ and Newton steps of Δ are shortened to these relative sizes.
-_LARGEST_CHANGE, _LARGEST_STEP = 0.04, 0.3
-# Gain of Δ relative to that of Φ. Iterated at the same pace they oscillate.
-_FASTER = 3.0
-# Share of the second order in `_transport`, relative to the gain.
-_AHEAD = 6.0
-# Weight of the newest points in the average of the Hessian, relative to the gain.
-_MEMORY = 0.3
+# Largest gain; largest change of Φ in one step, relative to its norm.
+_GAIN, _LARGEST_CHANGE = 0.25, 0.1
 
 
 @dataclass(frozen=True)
@@ -59,85 +48,64 @@ class Posterior:
 
 
 class State(NamedTuple):
-    """The unknowns of (16.4)."""
+    """The unknowns of (16.4): second moments of one neuron, each (layers, replicates, n, n)."""
 
-    features: Array  # Φ, (layers, replicates, n, n)
-    conjugates: Array  # Φ̂, (layers, replicates, n, n)
-    residuals: Array  # Δ, (replicates, n, outputs)
-    hessian: Array  # γ² times that of `_newton_step`, without the ridge, (replicates, n, n)
+    features: Array  # Φ = ⟨φφᵀ⟩
+    preactivations: Array  # ⟨hhᵀ⟩
 
-    def density(self, posterior: Posterior, index: int) -> NeuronDensity:
-        """The density of one neuron of a layer."""
-        layer, coupling = posterior.layers[index], self.conjugates[index]
-        if index == len(posterior.layers) - 1:
-            scaled = self.residuals / posterior.richness
-            coupling = coupling - scaled @ scaled.swapaxes(-1, -2)
-        covariance = layer.covariance(self.features[layer.source], posterior.gram)
-        return NeuronDensity.of(layer.phi, covariance, coupling)
+    @classmethod
+    def lazy(cls, posterior: Posterior, kernel: Array, replicates: int) -> State:
+        """A start with this Φ in every layer, and ⟨hhᵀ⟩ = Λ."""
+        features = np.tile(kernel, (len(posterior.layers), replicates, 1, 1))
+        covariances = [layer.covariance(features[layer.source], posterior.gram) for layer in posterior.layers]
+        return cls(features, np.stack(covariances))
+
+    def densities(self, posterior: Posterior) -> list[NeuronDensity]:
+        """The density of one neuron of each layer."""
+        scaled = posterior.residuals(self.features[-1]) / posterior.richness
+        couplings = np.zeros_like(self.features)
+        couplings[-1] = -scaled @ scaled.swapaxes(-1, -2)
+        covariances = []
+        for layer, moments in zip(posterior.layers, self.preactivations, strict=True):
+            covariance = layer.covariance(self.features[layer.source], posterior.gram)
+            covariances.append(covariance + relative_jitter(covariance))
+            if layer.weight:
+                inverse = np.linalg.inv(covariances[-1])
+                couplings[layer.source] += layer.weight * (inverse - inverse @ moments @ inverse)
+        parts = zip(posterior.layers, covariances, couplings, strict=True)
+        return [NeuronDensity.of(layer.phi, covariance, coupling) for layer, covariance, coupling in parts]
 
 
 def update(
-    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], gain: float
+    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], slower: float = 1.0
 ) -> tuple[State, float]:
-    """Move the points of all layers once, and make a damped step of the unknowns.
+    """Move the unknowns towards their averages over the densities; gains are divided by `slower`.
 
-    Returns:
-        The state, and the relative size of the full step of Φ.
+    Small steps lower a functional (docs/derivations.md, section 9), so that they do not cycle. Also returns the change
+    of Φ that the averages ask for, relative to Φ.
     """
-    features, conjugates = state.features.copy(), np.zeros_like(state.conjugates)
-    for index, layer in enumerate(posterior.layers):
-        density = state.density(posterior, index)
+    means = State(*(np.empty_like(one) for one in state))
+    for index, density in enumerate(state.densities(posterior)):
         weights = points[index].update(density)
-        features[index], curvature = density.moments(points[index].u, weights)
-        if layer.weight:
-            conjugates[layer.source] = -layer.weight * curvature
-    values = density.phi(density.preactivations(points[-1].u))
-    residuals, hessian = _newton_step(posterior, state, features[-1], values, weights, gain)
-    change = float(np.linalg.norm(features - state.features) / np.linalg.norm(state.features))
-    if not np.isfinite(change) or not np.isfinite(conjugates).all():
+        means.features[index], means.preactivations[index] = density.moments(points[index].u, weights)
+    change = float(np.linalg.norm(means.features - state.features) / np.linalg.norm(state.features))
+    if not np.isfinite(change) or not np.isfinite(means.preactivations).all():
         raise diverged("Φ overflows")
-    gain = min(gain, _LARGEST_CHANGE / max(change, 1e-300))
-    features = state.features + gain * (features - state.features)
-    conjugates = state.conjugates + gain * (conjugates - state.conjugates)
-    for index, layer in enumerate(posterior.layers):
-        if layer.is_recurrent(index):
-            moved = layer.weight * (features[index] - state.features[index])
-            covariance = layer.covariance(state.features[index], posterior.gram)
-            ahead = min(1.0, _AHEAD * gain)
-            conjugates[index] += _transport(state.conjugates[index], layer.weight, covariance, moved, ahead)
-    return State(features, conjugates, residuals, hessian), change
+    slower, count = max(slower, _GAIN * change / _LARGEST_CHANGE), points[0].u.shape[1]
+    return State(*(_step(one, mean, slower, count) for one, mean in zip(state, means, strict=True))), change
 
 
-def _newton_step(
-    posterior: Posterior, state: State, kernel: Array, values: Array, weights: Array, gain: float
-) -> tuple[Array, Array]:
-    """Make a Newton step of Δ at fixed Λ and Φ̂, faster than those of Φ; also returns the Hessian.
+def _step(moments: Array, mean: Array, slower: float, count: int) -> Array:
+    """Second moments moved towards their average over `count` points.
 
-    There Δ maximises the concave function y·Δ − |Δ|²/2β − log Z(Δ), whose Hessian is the covariance of a φ plus 1/β.
-    Outputs share an upper bound of it, so that steps do not overshoot. It is averaged over earlier points: a Hessian
-    and a gradient of the same points are correlated, and the bias of their quotient does not average out.
+    Noise in n² entries acts on every point at once, so that m points bear a gain of m/n², and the largest one only
+    within the √m leading principal directions.
     """
-    gamma2, gain = posterior.richness**2, min(1.0, _FASTER * gain)
-    mismatch = posterior.targets - kernel @ state.residuals / gamma2 - state.residuals / posterior.precision
-    ridge = gamma2 / posterior.precision * np.eye(len(posterior.gram))
-    step = gain * np.linalg.solve(state.hessian + ridge, gamma2 * mismatch)
-    size, largest = (np.linalg.norm(one, axis=(1, 2), keepdims=True) for one in (step, state.residuals))
-    step *= np.minimum(1.0, _LARGEST_STEP * largest / np.maximum(size, 1e-300))
-    scale = np.sqrt(1.0 + np.sum((values @ state.residuals) ** 2, axis=-1, keepdims=True) / gamma2)
-    newest = second_moments(values * scale, weights)
-    return state.residuals + step, state.hessian + _MEMORY * gain * (newest - state.hessian)
-
-
-def _transport(conjugate: Array, weight: float, covariance: Array, moved: Array, ahead: float) -> Array:
-    """Change of Φ̂ = weight · Λ⁻¹(Λ − ⟨hhᵀ⟩)Λ⁻¹ when Λ moves at the same ⟨hhᵀ⟩.
-
-    Without it Φ̂ of a DEQ lags behind Φ, and where features feed back strongly the iteration ends in a cycle. Exact for
-    ahead = 1, to first order for 0: the second order is needed for stability at large gains, and turns the noise of a
-    step into a bias.
-    """
-    position = covariance + ahead * moved
-    inverse = np.linalg.inv(position + relative_jitter(position))
-    relative = inverse @ moved
-    first = relative @ conjugate
-    second = ahead * first @ relative.swapaxes(-1, -2)
-    return np.asarray(weight * relative @ inverse - first - first.swapaxes(-1, -2) + second)
+    n, step = moments.shape[-1], mean - moments
+    gain = min(_GAIN, count / n**2)
+    moved = np.asarray(moments + gain / slower * step)
+    if gain > 0.5 * _GAIN:
+        return moved
+    leading = np.linalg.eigh(moments)[1][..., -min(n, int(np.sqrt(count))) :]
+    across = leading.swapaxes(-1, -2)
+    return moved + np.asarray((_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +18,10 @@ STARTS = ("lazy", "rich")
 _RICHER = 2.0
 # Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
-# Gain of the first steps.
-_GAIN = 1.0 / 6.0
-# Relaxation at that gain: steps of a window, and most windows.
-_WINDOW, _MOST_WINDOWS = 240, 60
-# Stages of averaging, in steps; steps after which gains fall.
-_STAGES, _SLOWING = (960, 1920, 3840), 150.0
-# Drift that counts as none: relative to Φ, or in standard errors (mean square) up to a relative one; R-hat if mixed.
-_NEGLIGIBLE_DRIFT, _DRIFT, _LARGEST_DRIFT, _MIXED = 3e-3, 4.0, 0.01, 1.1
+# Stages: divisors of the gains; steps of a window of the first stage; most windows of a stage.
+_STAGES, _WINDOW, _MOST_WINDOWS = (1, 2), 160, 40
+# Drift that counts as none, in standard errors (root mean square; of the alignment) and relative to Φ; R-hat if mixed.
+_DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 2.0, 2.5, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
 _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
 # Relative standard error up to which replicates agree on one solution.
@@ -94,36 +89,35 @@ def solve(
     """Solve (16.4) from one start, beginning at Φ before learning; `points` has one entry for each layer."""
     steps = 0
 
-    def step(state: State, scale: float, gain: float) -> tuple[State, float]:
+    def step(state: State, scale: float = 1.0, slower: float = 1.0) -> tuple[State, float]:
         nonlocal steps
         steps += 1
         report(f"{start} start, step {steps}")
         try:
-            return update(posterior.scaled(scale), state, points, gain)
+            with np.errstate(all="ignore"):  # what overflows is refused by `update`
+                return update(posterior.scaled(scale), state, points, slower)
         except np.linalg.LinAlgError:
             raise diverged("a covariance is not positive definite") from None
 
-    ramp = _ramp(posterior, kernel, start)
-    features = np.tile(kernel, (len(points), len(points[0].u), 1, 1))
-    state = State(features, 0.0 * features, posterior.scaled(ramp[0]).residuals(features[-1]), features[-1])
-    change = np.inf
-    for scale in ramp:
-        state, change = step(state, scale, _GAIN)
+    state, change = State.lazy(posterior, kernel, len(points[0].u)), np.inf
+    for scale in _ramp(posterior, kernel, start):
+        state, change = step(state, scale)
     if isinstance(points[0], QuasiMonteCarlo):
         while change > _TOLERANCE and steps < _MOST_STEPS:
-            state, change = step(state, 1.0, _GAIN)
+            state, change = step(state)
         numbers = Diagnostics(steps, change, 1.0, 1.0, min(cloud.effective for cloud in points))
         settled = change <= _TOLERANCE and numbers.effective_samples >= _FEWEST_EFFECTIVE
     else:
-        state, drift, settled = _average(_relaxed(state, step), step, points)
+        state, drift, settled = _averaged(posterior, state, step, points)
         mixed = [cloud.mixing() for cloud in points]
         acceptance = min(float(cloud.acceptance.min()) for cloud in points)
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
         numbers = Diagnostics(steps, drift, acceptance, r_hat, effective)
         settled = settled and r_hat <= _MIXED
-    spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(state.residuals))
+    spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(points[0].u))
     settled = settled and bool(spread <= _LARGEST_ERROR * np.linalg.norm(state.features[-1].mean(axis=0)))
-    samples = tuple(_kept(state.density(posterior, i), cloud) for i, cloud in enumerate(points))
+    pairs = zip(state.densities(posterior), points, strict=True)
+    samples = tuple(_kept(density, cloud) for density, cloud in pairs)
     return Solution(start, posterior, state, samples, _rate(posterior, samples), settled, numbers)
 
 
@@ -135,60 +129,42 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
     return [*ramp, *detour, *detour[::-1], *[1.0] * _FEWEST_STEPS]
 
 
-Step = Callable[[State, float, float], tuple[State, float]]
+def _averaged(
+    posterior: Posterior, state: State, step: Callable[..., tuple[State, float]], points: Sequence[Chains]
+) -> tuple[State, float, bool]:
+    """The unknowns without bias, the relative drift of Φ between the last two windows, and whether it counts as none.
 
-
-def _relaxed(state: State, step: Step) -> State:
-    """Steps at the full gain until three windows agree within their errors; at most `_MOST_WINDOWS`.
-
-    Where features begin to align, one direction relaxes over thousands of steps: falling gains would freeze it.
+    Each stage repeats windows until two in a row agree; the second one halves the gains and doubles the windows. Noise
+    of the unknowns biases their averages in proportion to the gains, so that both are extrapolated to a gain of zero.
     """
-    means: list[State] = []
-    for _ in range(_MOST_WINDOWS):
-        state, mean = _mean_state(state, step, [_GAIN] * _WINDOW)
-        means = [*means[-2:], mean]
-        changes = [second.features[-1] - first.features[-1] for first, second in pairwise(means)]
-        if len(changes) == 2 and all(compared(change)[1] ** 2 <= _DRIFT for change in changes):
-            break
-    return state
+    stages = []
+    for slower in _STAGES:
+        windows: list[State] = []
+        drift, settled, length = np.inf, False, slower * _WINDOW
+        while not settled and len(windows) < _MOST_WINDOWS:
+            for cloud in points:
+                del cloud.trace[:-length]
+            windows.append(State(*(np.zeros_like(one) for one in state)))
+            for _ in range(length):
+                state, _ = step(state, slower=slower)
+                for total, one in zip(windows[-1], state, strict=True):
+                    total += one / length
+            if len(windows) > 1:
+                drift, settled = _is_settled(posterior.targets, *windows[-2:])
+        stages.append(State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True))))
+    return State(*(2.0 * b - a for a, b in zip(*stages, strict=True))), drift, settled
 
 
-def _average(state: State, step: Step, points: Sequence[Chains]) -> tuple[State, float, bool]:
-    """Steps with decreasing gains, averaged in stages of growing length until halves of a stage agree.
-
-    Noise of the unknowns biases averages over the density in proportion to the gains, which vanish.
-    """
-    drift, settled, count = np.inf, False, 0
-    for length in _STAGES:
-        for cloud in points:
-            cloud.trace.clear()
-        halves = []
-        for _ in range(2):
-            numbers = np.arange(count + 1, count + length // 2 + 1)
-            state, total = _mean_state(state, step, _GAIN / (1.0 + numbers / _SLOWING) ** 0.8)
-            halves.append(total)
-            count += length // 2
-        drift, settled = _is_settled(*halves)
-        if settled:
-            break
-    return State(*(0.5 * (a + b) for a, b in zip(*halves, strict=True))), drift, settled
-
-
-def _mean_state(state: State, step: Step, gains: Sequence[float] | Array) -> tuple[State, State]:
-    """The state after steps with these gains, and its mean over them."""
-    total = State(*(np.zeros_like(one) for one in state))
-    for gain in gains:
-        state, _ = step(state, 1.0, float(gain))
-        total = State(*(a + b / len(gains) for a, b in zip(total, state, strict=True)))
-    return state, total
-
-
-def _is_settled(first: State, second: State) -> tuple[float, bool]:
-    """Relative drift of Φ between two means, and whether it counts as none."""
+def _is_settled(targets: Array, first: State, second: State) -> tuple[float, bool]:
+    """Relative drift of Φ between two means, and whether neither Φ nor its alignment with the targets moves."""
     kernels = first.features[-1], second.features[-1]
     drift, errors = compared(kernels[1] - kernels[0])
     drift /= float(np.linalg.norm(kernels[1].mean(axis=0)))
-    return drift, drift <= _NEGLIGIBLE_DRIFT or (drift <= _LARGEST_DRIFT and errors**2 <= _DRIFT)
+    aligned = [
+        np.einsum("io,rij,jo->r", targets, one, targets) / np.linalg.norm(one, axis=(1, 2)) for one in kernels
+    ]
+    still = compared(aligned[1] - aligned[0])[1] <= _ALIGNMENT_DRIFT
+    return drift, bool(drift <= _LARGEST_DRIFT and errors <= _DRIFT and still)
 
 
 def compared(replicates: Array) -> tuple[float, float]:
