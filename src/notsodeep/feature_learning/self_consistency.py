@@ -103,9 +103,9 @@ def _step(moments: Array, mean: Array, slower: float, count: int) -> Array:
     """
     n, step = moments.shape[-1], mean - moments
     gain = min(_GAIN, count / n**2)
-    moved = np.asarray(moments + gain / slower * step)
+    moved: Array = moments + gain / slower * step
     if gain > 0.5 * _GAIN:
         return moved
     leading = np.linalg.eigh(moments)[1][..., -min(n, int(np.sqrt(count))) :]
     across = leading.swapaxes(-1, -2)
-    return moved + np.asarray((_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)
+    return np.asarray(moved + (_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)

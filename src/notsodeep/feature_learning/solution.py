@@ -19,7 +19,7 @@ _RICHER = 2.0
 # Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
 # Stages: divisors of the gains; steps of a window of the first stage; most windows of a stage.
-_STAGES, _WINDOW, _MOST_WINDOWS = (1, 2), 160, 40
+_STAGES, _WINDOW, _MOST_WINDOWS = (1, 4), 160, 30
 # Drift that counts as none, in standard errors (root mean square; of the alignment) and relative to Φ; R-hat if mixed.
 _DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 2.0, 2.5, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
@@ -27,7 +27,7 @@ _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
 # Relative standard error up to which replicates agree on one solution.
 _LARGEST_ERROR = 0.05
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
-_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 2400, 100.0
+_TOLERANCE, _MOST_STEPS, _FEWEST_EFFECTIVE = 1e-6, 6000, 100.0
 # Points kept for predictions in all replicates; points of each replicate for the contraction rate.
 _KEPT, _RATE_POINTS = 4096, 512
 
@@ -134,8 +134,8 @@ def _averaged(
 ) -> tuple[State, float, bool]:
     """The unknowns without bias, the relative drift of Φ between the last two windows, and whether it counts as none.
 
-    Each stage repeats windows until two in a row agree; the second one halves the gains and doubles the windows. Noise
-    of the unknowns biases their averages in proportion to the gains, so that both are extrapolated to a gain of zero.
+    Each stage repeats windows of steps until two in a row agree; the second stage has smaller gains and longer windows.
+    Noise of the unknowns biases their averages in proportion to the gains: both are extrapolated to a gain of zero.
     """
     stages = []
     for slower in _STAGES:
@@ -150,21 +150,24 @@ def _averaged(
                 for total, one in zip(windows[-1], state, strict=True):
                     total += one / length
             if len(windows) > 1:
-                drift, settled = _is_settled(posterior.targets, *windows[-2:])
+                drift, agree = _drift(posterior.targets, *windows[-2:])
+                settled = agree and (slower == 1 or drift <= _LARGEST_DRIFT)
+                length *= 1 if settled or not agree else 2  # noise hides a drift
         stages.append(State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True))))
-    return State(*(2.0 * b - a for a, b in zip(*stages, strict=True))), drift, settled
+    first, last = _STAGES
+    ahead = first / (last - first)
+    return State(*(b + ahead * (b - a) for a, b in zip(*stages, strict=True))), drift, settled
 
 
-def _is_settled(targets: Array, first: State, second: State) -> tuple[float, bool]:
-    """Relative drift of Φ between two means, and whether neither Φ nor its alignment with the targets moves."""
+def _drift(targets: Array, first: State, second: State) -> tuple[float, bool]:
+    """Relative drift of Φ between two means, and whether it and that of the alignment are within their errors."""
     kernels = first.features[-1], second.features[-1]
     drift, errors = compared(kernels[1] - kernels[0])
-    drift /= float(np.linalg.norm(kernels[1].mean(axis=0)))
     aligned = [
         np.einsum("io,rij,jo->r", targets, one, targets) / np.linalg.norm(one, axis=(1, 2)) for one in kernels
     ]
     still = compared(aligned[1] - aligned[0])[1] <= _ALIGNMENT_DRIFT
-    return drift, bool(drift <= _LARGEST_DRIFT and errors <= _DRIFT and still)
+    return drift / float(np.linalg.norm(kernels[1].mean(axis=0))), errors <= _DRIFT and still
 
 
 def compared(replicates: Array) -> tuple[float, float]:

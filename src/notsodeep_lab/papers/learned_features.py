@@ -15,6 +15,7 @@ from notsodeep.data import GaussianMixture
 from notsodeep.designs import design
 from notsodeep.feature_learning import adaptive_kernel
 from notsodeep.feature_learning.adaptive import AdaptiveKernel, alignment
+from notsodeep.feature_learning.solution import STARTS
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
 from notsodeep.validation import Array
@@ -26,6 +27,8 @@ from notsodeep_lab.plots.row_selection import chosen
 # Relative error up to which the kernel of a network counts as that of the theory; chains for test errors.
 _CLOSE, _CHAINS = 0.05, 64
 _TARGETS = ("single index", "sparse", "mixture")
+# Samples, their dimension, the seed and the richness of a case with two solutions; detour of networks to the rich one.
+_TWO, _DETOUR = {"n": 24, "dimension": 6, "seed": 1, "richness": 0.26}, 1.3
 _COMPARED = ("change", "alignment", "lazy_alignment", "rate", "converged")
 
 
@@ -43,6 +46,7 @@ class FeaturesSpec(DEQSpec):
     test_samples: int  # number of test samples
     descent_width: int  # width of the network trained by noisy gradient descent
     descent_steps: int  # its steps
+    solution_widths: tuple[int, ...]  # widths of networks sampled near each of two solutions
 
 
 class LearnedFeatures(Experiment[FeaturesSpec]):
@@ -52,10 +56,10 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
     paper = "ours"
     summary = "Kernel after learning against networks that learn; test error against richness, DEQ and twin"
     minutes = MappingProxyType({"quick": 1.0, "full": 25.0})
-    quick = FeaturesSpec(0.4, ("tanh",), 1, 0.25, (0.3,), 8, (4,), (50,), 60, 12, 50, 50, 200)
+    quick = FeaturesSpec(0.4, ("tanh",), 1, 0.25, (0.3,), 8, (4,), (50,), 60, 12, 50, 50, 200, ())
     full = replace(
         quick, seeds=4, richness=(0.1, 0.3, 0.6), sizes=(4, 16), widths=(100, 400), moves=100,
-        samples=16, test_samples=200, descent_width=200, descent_steps=2000,
+        samples=16, test_samples=200, descent_width=200, descent_steps=2000, solution_widths=(200,),
     )  # fmt: skip
 
     def tasks(self, spec: FeaturesSpec) -> list[Task]:
@@ -70,7 +74,11 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
                 "{kind} {activation} n={n} m={width} richness={richness}",
                 lambda n, width, **_: n * width**2 / 1e5, kind=[kind], n=[n], width=[width], **learned,
             )  # fmt: skip
-        return tasks
+        two = {name: [value] for name, value in _TWO.items()}
+        return tasks + grid(
+            "{kind} {activation} {start} m={width}", lambda width, **_: width**2 / 1e3, kind=["solutions"],
+            activation=spec.activations, start=STARTS, width=spec.solution_widths, **two,
+        )  # fmt: skip
 
     def run(self, spec: FeaturesSpec, task: Task, data_dir: Path | None) -> list[Row]:
         from notsodeep_lab.papers.weight_posterior import WeightPosterior
@@ -80,21 +88,28 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
         if task["kind"] == "error":
             X, y = labelled(task["target"], spec.samples + spec.test_samples, spec.dimension, task["seed"])
             return [{**task.parameters, **row} for row in error_rows(deq, X, y, spec.samples, gamma, beta)]
-        n, width = task["n"], task["width"]
-        X, y = labelled("single index", n + 8, spec.dimension, 0)
+        n, width, start = task["n"], task["width"], task.parameters.get("start", "lazy")
+        X, y = labelled(
+            "single index",
+            n + 8,
+            task.parameters.get("dimension", spec.dimension),
+            task.parameters.get("seed", 0),
+        )
         weights = WeightPosterior(deq, X[:n], y[:n], width, gamma, beta)
-        if task["kind"] == "posterior":
-            kernel, outputs = weights.sample(X[n:], spec.moves, spec.moves // 2, 2, 0)
-        else:
+        if task["kind"] == "descent":
             kernel, outputs = weights.descend(X[n:], spec.descent_steps, 0)
-        theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta, starts=("lazy",))
+        else:
+            detour = _DETOUR if start == "rich" else 1.0
+            kernel, outputs = weights.sample(X[n:], spec.moves, spec.moves // 2, 2, 0, detour)
+        theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta, starts=(start,))
         return [{**task.parameters, **comparison(theory, X[n:], kernel[:, :n, :n], outputs)}]
 
     def expectations(self, spec: FeaturesSpec, rows: Sequence[Row]) -> list[Expectation]:
         networks = [row for row in rows if row["kind"] != "error"]
         axes = {name: sorted({row[name] for row in networks}) for name in ("kind", "n", "width", "richness")}
         errors = claims_by(_errors, chosen(rows, kind="error"), target=_TARGETS, richness=spec.richness)
-        return [*claims_by(_agrees, networks, **axes), *errors]
+        starts = [{"start": "lazy"} | row for row in networks]
+        return [*claims_by(_agrees, starts, **axes, start=STARTS), *errors]
 
 
 def labelled(target: str, n: int, p: int, seed: int) -> tuple[Array, Array]:
@@ -167,10 +182,13 @@ def error_rows(deq: DEQ, X: Array, y: Array, n: int, gamma: float, beta: float) 
         }
 
 
-def _agrees(rows: list[Row], kind: str, n: int, width: int, richness: float) -> Iterator[Expectation]:
+def _agrees(
+    rows: list[Row], kind: str, n: int, width: int, richness: float, start: str
+) -> Iterator[Expectation]:
     row = rows[0]
     yield Expectation(
-        f"relative error of the kernel after learning, {kind}, n = {n}, width {width}, richness {richness:g}",
+        f"relative error of the kernel after learning, {kind}, n = {n}, width {width}, richness {richness:g}, "
+        f"{start} start",
         None,
         row["kernel_error"],
         bool(row["kernel_error"] <= _CLOSE),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -73,13 +73,20 @@ class WeightPosterior:
         likelihood = -0.5 * m * self.precision * np.sum(mismatch**2, axis=-1)
         return likelihood, np.concatenate(gradient, axis=-1)
 
-    def sample(self, X_test: Array, moves: int, warmup: int, chains: int, seed: int) -> WeightSamples:
-        """Run independent chains from the prior; the first `warmup` moves tune the step and are discarded."""
+    def sample(
+        self, X_test: Array, moves: int, warmup: int, chains: int, seed: int, detour: float = 1.0
+    ) -> WeightSamples:
+        """Run independent chains from the prior; the first `warmup` moves tune the step and are discarded.
+
+        Half of them are made at `detour` times the richness, which may lead to another solution.
+        """
+        richer = replace(self, richness=self.richness * detour, precision=self.precision * detour**2)
         rng, every, angle = np.random.default_rng(seed), np.concatenate([self.X, X_test]), np.array(0.1)
         u = rng.standard_normal((chains, self.dimension))
         kernel, outputs = np.zeros((chains, len(every), len(every))), np.zeros((chains, len(every)))
         for move in range(warmup + moves):
-            u, _, accepted = hamiltonian_move(self.log_likelihood, u, angle, rng)
+            posterior = richer if 2 * move < warmup else self
+            u, _, accepted = hamiltonian_move(posterior.log_likelihood, u, angle, rng)
             if move < warmup:
                 angle = tuned(angle, accepted.mean())
                 continue
