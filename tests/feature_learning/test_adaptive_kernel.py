@@ -130,7 +130,7 @@ def test_standard_errors_of_few_chains_cover_the_truth():
     for seed in (3, 4):
         rows = np.random.default_rng(seed).standard_normal((8, 6)) / np.sqrt(6)
         labels = np.sign(rows[:, 0])
-        rule = nsd.adaptive_kernel(DEQ, rows, labels, 0.4, 0.64, starts=("lazy",))
+        rule = nsd.adaptive_kernel(DEQ, rows, labels, 0.4, 0.64, starts=("lazy",), chains=1024)
         few = nsd.adaptive_kernel(
             DEQ, rows, labels, 0.4, 0.64, method="sampling", starts=("lazy",), chains=64
         )
@@ -158,7 +158,7 @@ def test_slow_alignment_is_followed_to_its_end():
 @pytest.mark.slow
 def test_two_solutions_are_found_and_ranked():
     """Below the richness at which features align from a lazy start, aligned features stay aligned."""
-    both = nsd.adaptive_kernel(DEQ, SLOW_X, SLOW_Y, 0.26, 0.26**2 / 0.25, chains=64)
+    both = nsd.adaptive_kernel(DEQ, SLOW_X, SLOW_Y, 0.26, 0.26**2 / 0.25, chains=128)
     assert len(both.solutions) == 2
     assert all(one.converged for one in both.solutions)
     by_start = {one.start: alignment(one.kernel, SLOW_Y) for one in both.solutions}
