@@ -14,6 +14,7 @@ from notsodeep.feature_learning.adaptive import _ranked, alignment
 from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.points import Chains
 from notsodeep.feature_learning.self_consistency import Posterior, State, update
+from notsodeep.feature_learning.solution import _extrapolated
 from notsodeep_lab.papers.weight_posterior import WeightPosterior
 
 RNG = np.random.default_rng(0)
@@ -182,6 +183,17 @@ def test_many_samples_in_few_dimensions_do_not_diverge():
     assert np.sqrt(np.mean(points[0].u ** 2)) < 2.0
 
 
+def test_extrapolation_is_linear_for_small_differences_and_keeps_matrices_positive():
+    rng = np.random.default_rng(0)
+    second = np.cov(rng.standard_normal((5, 40)))
+    step = np.cov(rng.standard_normal((5, 40)))
+    near = _extrapolated(second + 1e-4 * step, second, 1.0 / 3.0)
+    np.testing.assert_allclose(near, second - 1e-4 / 3.0 * step, atol=1e-7)
+    far = _extrapolated(second + 20.0 * step, second, 1.0 / 3.0)
+    assert np.linalg.eigvalsh(second - 20.0 / 3.0 * step).min() < 0.0
+    assert np.linalg.eigvalsh(far).min() > 0.0
+
+
 def test_more_samples_than_a_rule_can_take():
     rows = np.random.default_rng(4).standard_normal((32, 6)) / np.sqrt(6)
     labels = np.sign(rows[:, 0])
@@ -270,6 +282,7 @@ def test_plot_and_repr(rich):
         ({"y": Y[:3]}, "4 rows"),
         ({"X": np.ones((201, 3)), "y": np.ones(201)}, "at most 200"),
         ({"model": nsd.ConvDEQ("relu", 0.3)}, "not for ConvDEQ"),
+        ({"X": np.zeros((4, 3))}, "other than zero"),
         ({"richness": 0.0}, "richness"),
         ({"richness": -1.0}, "richness"),
         ({"y": np.array([1.0, np.nan, 1.0, -1.0])}, "NaN"),

@@ -177,6 +177,10 @@ def adaptive_kernel(
     replicates = _REPLICATES if n <= _MANY else _FEW_REPLICATES
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
     lazy = conjugate_kernel(model, rows)
+    if not np.any(lazy):
+        raise InputError(
+            "The kernel before learning is zero. Give samples other than zero, or a model with bias2 > 0."
+        )
     found: list[Solution] = []
     failures: list[ConvergenceError] = []
     with reported(progress, "kernel after learning") as report:

@@ -155,8 +155,23 @@ def _averaged(
                 length *= 1 if settled or not agree else 2  # noise hides a drift
         stages.append(State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True))))
     first, last = _STAGES
-    ahead = first / (last - first)
-    return State(*(b + ahead * (b - a) for a, b in zip(*stages, strict=True))), drift, settled
+    return (
+        State(*(_extrapolated(a, b, first / (last - first)) for a, b in zip(*stages, strict=True))),
+        drift,
+        settled,
+    )
+
+
+def _extrapolated(first: Array, second: Array, ahead: float) -> Array:
+    """second + ahead · (second − first) for small differences, along a curve of positive definite matrices."""
+    values, vectors = np.linalg.eigh(second)
+    root = vectors * np.sqrt(np.maximum(values, 1e-12 * values[..., -1:]))[..., None, :]
+    inverse = np.linalg.inv(root)
+    ratios, turn = np.linalg.eigh(inverse @ first @ inverse.swapaxes(-1, -2))
+    turned = root @ turn
+    return np.asarray(
+        (turned * (np.clip(ratios, 0.1, 10.0) ** -ahead)[..., None, :]) @ turned.swapaxes(-1, -2)
+    )
 
 
 def _drift(targets: Array, first: State, second: State) -> tuple[float, bool]:
