@@ -46,7 +46,7 @@ class FeaturesSpec(DEQSpec):
     test_samples: int  # number of test samples
     descent_width: int  # width of the network trained by noisy gradient descent
     descent_steps: int  # its steps
-    solution_widths: tuple[int, ...]  # widths of networks sampled near each of two solutions
+    solution_widths: tuple[int, ...] = ()  # widths of networks sampled near each of two solutions
 
 
 class LearnedFeatures(Experiment[FeaturesSpec]):
