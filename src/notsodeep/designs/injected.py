@@ -359,7 +359,9 @@ def _as_design(
     model: NeuralODE | CellModel, tau0: float, kernel: str, logs: Array, phi: Activation, distance: float
 ) -> Design:
     output, weights, inject = numbers_of(logs)
-    layers = [*[phi] * (len(weights) - 1), activation("identity").scaled(math.sqrt(output))]
+    # A factor of the linear layer is one of what it reads.
+    weights[-1], inject[-1] = output * weights[-1], output * inject[-1]
+    layers = [*[phi] * (len(weights) - 1), activation("identity")]
     network = Explicit(layers, weights=weights.tolist(), inject=inject.tolist())
     name = "ck" if kernel == "both" else kernel
     target: Coefficients | None
@@ -369,5 +371,5 @@ def _as_design(
     except InputError:  # a model that is not centred has no scalars
         target = reached = None
     family = f"{len(network.layers)} × injected"
-    reason = f"{len(logs)} numbers are matched to whole kernels, which they meet to {distance:.1e}"
+    reason = f"{len(logs) - 1} numbers are matched to whole kernels, which they meet to {distance:.1e}"
     return Design(network, model, tau0, kernel, family, target, reached, reason=reason, misfit=distance)
