@@ -40,6 +40,10 @@ class NeuronDensity:
         """The density with these Λ and M."""
         return cls(phi, np.asarray(np.linalg.cholesky(covariance), dtype=np.float64), coupling)
 
+    def replicate(self, index: int) -> NeuronDensity:
+        """The density of one replicate; points are then (points, n)."""
+        return NeuronDensity(self.phi, self.root[index], self.coupling[index])
+
     def preactivations(self, u: Array) -> Array:
         """Compute h = L u."""
         return u @ self.root.swapaxes(-1, -2)

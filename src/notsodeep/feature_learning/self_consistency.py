@@ -76,10 +76,41 @@ class State(NamedTuple):
         return [NeuronDensity.of(layer.phi, covariance, coupling) for layer, covariance, coupling in parts]
 
 
+class Gains(NamedTuple):
+    """How far second moments move towards their averages over m points in one step.
+
+    Noise in n² entries acts on every point at once, and biases the averages by about its sum over entries. So gains are
+    at most `noise` · m/n², and the largest only within the leading principal directions, where features are learned.
+    """
+
+    noise: float = 1.0
+    slower: float = 1.0  # divides all gains
+
+    def most(self, points: int, n: int) -> float:
+        """The gain outside of the leading directions, before it is divided."""
+        return min(_GAIN, self.noise * points / n**2)
+
+    def step(self, moments: Array, mean: Array, points: int, slower: float) -> Array:
+        """Moments moved towards their average over the points; gains are divided by at least `slower`."""
+        n, step, slower = moments.shape[-1], mean - moments, max(self.slower, slower)
+        gain = self.most(points, n)
+        moved: Array = moments + gain / slower * step
+        if gain > 0.5 * _GAIN:
+            return moved
+        leading = np.linalg.eigh(moments)[1][
+            ..., -min(n, int(np.sqrt(min(1.0, 2.0 * self.noise) * points))) :
+        ]
+        across = leading.swapaxes(-1, -2)
+        return np.asarray(moved + (_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)
+
+
+LARGE = Gains()
+
+
 def update(
-    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], slower: float = 1.0
+    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], gains: Gains = LARGE
 ) -> tuple[State, float]:
-    """Move the unknowns towards their averages over the densities; gains are divided by `slower`.
+    """Move the unknowns towards their averages over the densities.
 
     Small steps lower a functional (docs/derivations.md, section 9), so that they do not cycle. Also returns the change
     of Φ that the averages ask for, relative to Φ.
@@ -91,21 +122,6 @@ def update(
     change = float(np.linalg.norm(means.features - state.features) / np.linalg.norm(state.features))
     if not np.isfinite(change) or not np.isfinite(means.preactivations).all():
         raise diverged("Φ overflows")
-    slower, count = max(slower, _GAIN * change / _LARGEST_CHANGE), points[0].u.shape[1]
-    return State(*(_step(one, mean, slower, count) for one, mean in zip(state, means, strict=True))), change
-
-
-def _step(moments: Array, mean: Array, slower: float, count: int) -> Array:
-    """Second moments moved towards their average over `count` points.
-
-    Noise in n² entries acts on every point at once, so that m points bear a gain of m/n², and the largest one only
-    within the √m leading principal directions.
-    """
-    n, step = moments.shape[-1], mean - moments
-    gain = min(_GAIN, count / n**2)
-    moved: Array = moments + gain / slower * step
-    if gain > 0.5 * _GAIN:
-        return moved
-    leading = np.linalg.eigh(moments)[1][..., -min(n, int(np.sqrt(count))) :]
-    across = leading.swapaxes(-1, -2)
-    return np.asarray(moved + (_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)
+    count, slower = points[0].u.shape[1], _GAIN * change / _LARGEST_CHANGE
+    pairs = zip(state, means, strict=True)
+    return State(*(gains.step(one, mean, count, slower) for one, mean in pairs)), change

@@ -10,7 +10,7 @@ import numpy as np
 
 from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, log_normaliser
-from notsodeep.feature_learning.self_consistency import Posterior, State, update
+from notsodeep.feature_learning.self_consistency import LARGE, Gains, Posterior, State, update
 from notsodeep.validation import Array
 
 # "lazy": from a richness where features hardly move up to the given one; "rich": further up, and down again.
@@ -18,11 +18,15 @@ STARTS = ("lazy", "rich")
 _RICHER = 2.0
 # Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
-# Stages: divisors of the gains; steps of a window of the first stage; most windows of a stage.
-_STAGES, _WINDOW, _MOST_WINDOWS = (1, 4), 160, 30
-# Drift that counts as none, in standard errors (root mean square; of the alignment) and relative to Φ; R-hat if mixed.
-_DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 2.0, 2.5, 0.01, 1.1
-# Solutions are distinct if they differ by more than these: standard errors (root mean square), and relative to Φ.
+# Gains of stages that measure a solution, after large ones have found it; steps of a window; most windows of a stage;
+# relative bias of Φ up to which it is taken as proportional to the gains.
+_MEASURE = tuple(Gains(0.125, slower) for slower in (1, 4, 16, 64))
+_WINDOW, _MOST_WINDOWS, _LARGEST_BIAS = 320, 30, 0.02
+# Largest factor between steps of windows that is trusted when they are summed up.
+_LARGEST_FACTOR = 0.75
+# Drift that counts as none, in standard errors (of Φ, of the alignment) and relative to Φ; R-hat if mixed.
+_DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 1.5, 2.5, 0.01, 1.1
+# Solutions are distinct if they differ by more than these: standard errors, and relative to Φ.
 _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
 # Relative standard error up to which replicates agree on one solution.
 _LARGEST_ERROR = 0.05
@@ -89,13 +93,13 @@ def solve(
     """Solve (16.4) from one start, beginning at Φ before learning; `points` has one entry for each layer."""
     steps = 0
 
-    def step(state: State, scale: float = 1.0, slower: float = 1.0) -> tuple[State, float]:
+    def step(state: State, scale: float = 1.0, gains: Gains = LARGE) -> tuple[State, float]:
         nonlocal steps
         steps += 1
         report(f"{start} start, step {steps}")
         try:
             with np.errstate(all="ignore"):  # what overflows is refused by `update`
-                return update(posterior.scaled(scale), state, points, slower)
+                return update(posterior.scaled(scale), state, points, gains)
         except np.linalg.LinAlgError:
             raise diverged("a covariance is not positive definite") from None
 
@@ -134,32 +138,64 @@ def _averaged(
 ) -> tuple[State, float, bool]:
     """The unknowns without bias, the relative drift of Φ between the last two windows, and whether it counts as none.
 
-    Each stage repeats windows of steps until two in a row agree; the second stage has smaller gains and longer windows.
-    Noise of the unknowns biases their averages in proportion to the gains: both are extrapolated to a gain of zero.
+    Noise of the unknowns biases their averages in proportion to the gains. Large gains find the solution; then gains
+    fall, until the averages of two stages, extrapolated to a gain of zero, are close to that of the last one.
     """
-    stages = []
-    for slower in _STAGES:
-        windows: list[State] = []
-        drift, settled, length = np.inf, False, slower * _WINDOW
-        while not settled and len(windows) < _MOST_WINDOWS:
-            for cloud in points:
-                del cloud.trace[:-length]
-            windows.append(State(*(np.zeros_like(one) for one in state)))
-            for _ in range(length):
-                state, _ = step(state, slower=slower)
-                for total, one in zip(windows[-1], state, strict=True):
-                    total += one / length
-            if len(windows) > 1:
-                drift, agree = _drift(posterior.targets, *windows[-2:])
-                settled = agree and (slower == 1 or drift <= _LARGEST_DRIFT)
-                length *= 1 if settled or not agree else 2  # noise hides a drift
-        stages.append(State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True))))
-    first, last = _STAGES
-    return (
-        State(*(_extrapolated(a, b, first / (last - first)) for a, b in zip(*stages, strict=True))),
-        drift,
-        settled,
-    )
+    size = points[0].u.shape[1:]
+    if LARGE.most(*size) > _MEASURE[0].most(*size):
+        state = _stage(posterior, state, step, points, LARGE)[0]
+    stages: list[State] = []
+    for gains in _MEASURE:
+        state, mean, drift, settled = _stage(posterior, state, step, points, gains)
+        stages.append(mean)
+        if len(stages) > 1:
+            last = _shifted(stages[-2], mean, 1.0 / 3.0)  # gains were divided by four
+            bias = np.linalg.norm(last.features - mean.features) / np.linalg.norm(last.features)
+            if bias <= _LARGEST_BIAS:
+                break
+    return last, drift, settled and bool(bias <= _LARGEST_BIAS)
+
+
+def _stage(
+    posterior: Posterior, state: State, step: Callable[..., Any], points: Sequence[Chains], gains: Gains
+) -> tuple[State, State, float, bool]:
+    """Repeat windows of steps until two in a row agree: the state, the mean of both, drift of Φ, whether they agree."""
+    windows: list[State] = []
+    drift, settled, length = np.inf, False, _WINDOW * int(np.sqrt(gains.slower))
+    for number in range(_MOST_WINDOWS):
+        for cloud in points:
+            del cloud.trace[:-length]
+        windows.append(State(*(np.zeros_like(one) for one in state)))
+        for _ in range(length):
+            state, _ = step(state, gains=gains)
+            for total, one in zip(windows[-1], state, strict=True):
+                total += one / length
+        if len(windows) == 1:
+            continue
+        drift, agree = _drift(posterior.targets, *windows[-2:])
+        settled = agree and (gains.slower == 1 or drift <= _LARGEST_DRIFT)
+        if settled:
+            break
+        length *= 2 if agree else 1  # noise hides a drift
+        slow = gains != LARGE and not agree and number + 3 <= _MOST_WINDOWS
+        if slow and (ahead := _steps_ahead(windows)):
+            state, windows = _shifted(windows[-2], windows[-1], ahead), []
+    mean = State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True)))
+    return state, mean, drift, settled
+
+
+def _steps_ahead(windows: Sequence[State]) -> float:
+    """How many of its last steps the mean is from its limit if steps shrink by one factor (Aitken); 0 if unclear."""
+    if len(windows) < 3:
+        return 0.0
+    means = [one.features.mean(axis=1) for one in windows[-3:]]
+    before, step = means[1] - means[0], means[2] - means[1]
+    factor = float(np.sum(before * step) / np.sum(before**2))
+    return min(factor, _LARGEST_FACTOR) / (1.0 - min(factor, _LARGEST_FACTOR)) if 0.3 < factor < 1.0 else 0.0
+
+
+def _shifted(first: State, second: State, ahead: float) -> State:
+    return State(*(_extrapolated(a, b, ahead) for a, b in zip(first, second, strict=True)))
 
 
 def _extrapolated(first: Array, second: Array, ahead: float) -> Array:
@@ -186,11 +222,10 @@ def _drift(targets: Array, first: State, second: State) -> tuple[float, bool]:
 
 
 def compared(replicates: Array) -> tuple[float, float]:
-    """Norm of the mean over replicates, and its root mean square in standard errors."""
-    mean = replicates.mean(axis=0)
-    error = replicates.std(axis=0, ddof=1) / np.sqrt(len(replicates))
-    floor = 1e-12 * float(np.abs(mean).max()) + 1e-100
-    return float(np.linalg.norm(mean)), float(np.sqrt(np.mean((mean / np.maximum(error, floor)) ** 2)))
+    """Norm of the mean over replicates, and its ratio to the norm of the standard errors."""
+    distance = float(np.linalg.norm(replicates.mean(axis=0)))
+    error = float(np.linalg.norm(replicates.std(axis=0, ddof=1))) / np.sqrt(len(replicates))
+    return distance, distance / max(error, 1e-12 * distance, 1e-100)
 
 
 def _kept(density: NeuronDensity, cloud: Any) -> NeuronSample:

@@ -187,7 +187,11 @@ def _draw_loops(rows: Rows) -> Figure:
 
 
 def _draw_features(rows: Rows) -> Figure:
-    return arrange(_panels(needed(rows, "error"), ("target",), plot_richness), columns=1, height=1.7)
+    groups = grouped(needed(rows, "error"), "target", "n")
+    panels: list[Panel] = [
+        (f"{target}, {n} samples", partial(plot_richness, group)) for (target, n), group in groups.items()
+    ]
+    return arrange(panels, columns=1, height=1.7)
 
 
 DRAWINGS: dict[str, Callable[[Rows], Figure]] = {

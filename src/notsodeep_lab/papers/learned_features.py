@@ -29,6 +29,8 @@ _CLOSE, _CHAINS = 0.05, 64
 _TARGETS = ("single index", "sparse", "mixture")
 # Samples, their dimension, the seed and the richness of a case with two solutions; detour of networks to the rich one.
 _TWO, _DETOUR = {"n": 24, "dimension": 6, "seed": 1, "richness": 0.26}, 1.3
+# As many samples as the equations are meant for.
+_MANY = {"n": 100, "seed": 1, "richness": 0.1}
 _COMPARED = ("change", "alignment", "lazy_alignment", "rate", "converged")
 
 
@@ -47,6 +49,10 @@ class FeaturesSpec(DEQSpec):
     descent_width: int  # width of the network trained by noisy gradient descent
     descent_steps: int  # its steps
     solution_widths: tuple[int, ...] = ()  # widths of networks sampled near each of two solutions
+    more_samples: tuple[int, ...] = ()  # other numbers of samples of the sparse target
+    dimensions: tuple[
+        int, ...
+    ] = ()  # numbers of inputs of 100 samples, for which the equations are solved alone
 
 
 class LearnedFeatures(Experiment[FeaturesSpec]):
@@ -55,29 +61,38 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
     name = "features"
     paper = "ours"
     summary = "Kernel after learning against networks that learn; test error against richness, DEQ and twin"
-    minutes = MappingProxyType({"quick": 1.0, "full": 25.0})
+    minutes = MappingProxyType({"quick": 1.0, "full": 50.0})
     quick = FeaturesSpec(0.4, ("tanh",), 1, 0.25, (0.3,), 8, (4,), (50,), 60, 12, 50, 50, 200, ())
     full = replace(
         quick, seeds=4, richness=(0.1, 0.3, 0.6), sizes=(4, 16), widths=(100, 400), moves=100,
         samples=16, test_samples=200, descent_width=200, descent_steps=2000, solution_widths=(200,),
+        more_samples=(48,), dimensions=(6, 8, 50),
     )  # fmt: skip
 
     def tasks(self, spec: FeaturesSpec) -> list[Task]:
         learned: dict[str, Any] = {"activation": spec.activations, "richness": spec.richness[-2:]}
         cases = [("posterior", n, width) for n in spec.sizes for width in spec.widths]
-        tasks = grid(
-            "{kind} {activation} {target} richness={richness} seed={seed}", lambda **_: 1.0, kind=["error"],
-            target=_TARGETS, **(learned | {"richness": spec.richness}), seed=range(spec.seeds),
-        )  # fmt: skip
+        errors = [(target, spec.samples) for target in _TARGETS] + [("sparse", n) for n in spec.more_samples]
+        everywhere: dict[str, Any] = learned | {"richness": spec.richness, "seed": range(spec.seeds)}
+        tasks = []
+        for target, n in errors:
+            tasks += grid(
+                "{kind} {activation} {target} n={n} richness={richness} seed={seed}",
+                lambda n, **_: n**2 / 256, kind=["error"], target=[target], n=[n], **everywhere,
+            )  # fmt: skip
         for kind, n, width in [*cases, ("descent", spec.samples, spec.descent_width)]:
             tasks += grid(
                 "{kind} {activation} n={n} m={width} richness={richness}",
                 lambda n, width, **_: n * width**2 / 1e5, kind=[kind], n=[n], width=[width], **learned,
             )  # fmt: skip
-        two = {name: [value] for name, value in _TWO.items()}
-        return tasks + grid(
+        two, many = ({name: [value] for name, value in one.items()} for one in (_TWO, _MANY))
+        tasks += grid(
             "{kind} {activation} {start} m={width}", lambda width, **_: width**2 / 1e3, kind=["solutions"],
             activation=spec.activations, start=STARTS, width=spec.solution_widths, **two,
+        )  # fmt: skip
+        return tasks + grid(
+            "{kind} {activation} n={n} p={dimension}", lambda **_: 30.0, kind=["many"],
+            activation=spec.activations, dimension=spec.dimensions, **many,
         )  # fmt: skip
 
     def run(self, spec: FeaturesSpec, task: Task, data_dir: Path | None) -> list[Row]:
@@ -85,31 +100,33 @@ class LearnedFeatures(Experiment[FeaturesSpec]):
 
         deq, gamma = DEQ(task["activation"], spec.sigma_a2), task["richness"]
         beta = gamma**2 / spec.ridge
+        given, n = task.parameters, task["n"]
         if task["kind"] == "error":
-            X, y = labelled(task["target"], spec.samples + spec.test_samples, spec.dimension, task["seed"])
-            return [{**task.parameters, **row} for row in error_rows(deq, X, y, spec.samples, gamma, beta)]
-        n, width, start = task["n"], task["width"], task.parameters.get("start", "lazy")
-        X, y = labelled(
-            "single index",
-            n + 8,
-            task.parameters.get("dimension", spec.dimension),
-            task.parameters.get("seed", 0),
-        )
-        weights = WeightPosterior(deq, X[:n], y[:n], width, gamma, beta)
+            X, y = labelled(task["target"], n + spec.test_samples, spec.dimension, task["seed"])
+            return [{**given, **row} for row in error_rows(deq, X, y, n, gamma, beta)]
+        start, p = given.get("start", "lazy"), given.get("dimension", spec.dimension)
+        X, y = labelled("single index", n + 8, p, given.get("seed", 0))
+        if task["kind"] == "many":
+            theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta, starts=(start,))
+            return [{**given, **settled(theory)}]
+        weights = WeightPosterior(deq, X[:n], y[:n], task["width"], gamma, beta)
         if task["kind"] == "descent":
             kernel, outputs = weights.descend(X[n:], spec.descent_steps, 0)
         else:
             detour = _DETOUR if start == "rich" else 1.0
             kernel, outputs = weights.sample(X[n:], spec.moves, spec.moves // 2, 2, 0, detour)
         theory = adaptive_kernel(deq, X[:n], y[:n], gamma, beta, starts=(start,))
-        return [{**task.parameters, **comparison(theory, X[n:], kernel[:, :n, :n], outputs)}]
+        return [{**given, **comparison(theory, X[n:], kernel[:, :n, :n], outputs)}]
 
     def expectations(self, spec: FeaturesSpec, rows: Sequence[Row]) -> list[Expectation]:
-        networks = [row for row in rows if row["kind"] != "error"]
+        networks = [row for row in rows if row["kind"] not in ("error", "many")]
         axes = {name: sorted({row[name] for row in networks}) for name in ("kind", "n", "width", "richness")}
-        errors = claims_by(_errors, chosen(rows, kind="error"), target=_TARGETS, richness=spec.richness)
+        numbers = (spec.samples, *spec.more_samples)
+        errors = chosen(rows, kind="error")
         starts = [{"start": "lazy"} | row for row in networks]
-        return [*claims_by(_agrees, starts, **axes, start=STARTS), *errors]
+        many = [_settles(row) for row in chosen(rows, kind="many")]
+        changes = claims_by(_errors, errors, target=_TARGETS, n=numbers, richness=spec.richness)
+        return [*claims_by(_agrees, starts, **axes, start=STARTS), *changes, *many]
 
 
 def labelled(target: str, n: int, p: int, seed: int) -> tuple[Array, Array]:
@@ -128,6 +145,13 @@ def labelled(target: str, n: int, p: int, seed: int) -> tuple[Array, Array]:
     X, y = GaussianMixture(means, [1.0, 1.0]).sample(n, seed=seed)
     order = rng.permutation(n)
     return X[order] / sqrt(np.mean(np.sum(X**2, axis=1))), np.where(y[order] > 0, 1.0, -1.0)
+
+
+def settled(theory: AdaptiveKernel) -> Row:
+    """The kernel after learning in a few numbers, whether it has converged and its relative standard error."""
+    error = float(np.linalg.norm(theory.standard_error) / np.linalg.norm(theory.kernel))
+    steps = theory.solutions[0].diagnostics.steps
+    return {**{key: getattr(theory, key) for key in _COMPARED}, "theory_error": error, "steps": steps}
 
 
 def lazy_outputs(theory: AdaptiveKernel, X: Array) -> Array:
@@ -150,10 +174,9 @@ def comparison(theory: AdaptiveKernel, X_test: Array, kernel: Array, outputs: Ar
         "kernel_error": _distance(theory.kernel, measured),
         "lazy_kernel_error": _distance(theory.lazy_kernel, measured),
         "sampling_error": float(np.linalg.norm(error) / np.linalg.norm(measured)),
-        "theory_error": float(np.linalg.norm(theory.standard_error) / np.linalg.norm(measured)),
+        **settled(theory),
         "alignment": alignment(measured, theory.y),
         "theory_alignment": theory.alignment,
-        "lazy_alignment": theory.lazy_alignment,
         "fit_error": float(np.sqrt(np.mean((after - means)[:n] ** 2))),
         "test_error": float(np.sqrt(np.mean((after - means)[n:] ** 2))),
         "lazy_test_error": float(np.sqrt(np.mean((lazy - means)[n:] ** 2))),
@@ -174,7 +197,7 @@ def error_rows(deq: DEQ, X: Array, y: Array, n: int, gamma: float, beta: float) 
         outputs = {"lazy": lazy_outputs(after, X[n:]), "after": after.predict(X[n:])}
         yield {
             "model": name,
-            **{key: getattr(after, key) for key in _COMPARED},
+            **settled(after),
             "kernel_distance": _distance(after.kernel, first.kernel),
             "lazy_distance": _distance(after.lazy_kernel, first.lazy_kernel),
             **{f"{kind}_mse": float(np.mean((f - y[n:]) ** 2)) for kind, f in outputs.items()},
@@ -199,15 +222,27 @@ def _agrees(
     )
 
 
-def _errors(rows: list[Row], target: str, richness: float) -> Iterator[Expectation]:
-    keys = ("after_mse", "lazy_mse", "change", "kernel_distance", "lazy_distance")
+def _settles(row: Row) -> Expectation:
+    return Expectation(
+        f"alignment after learning, {row['n']} samples in {row['dimension']} dimensions",
+        None,
+        row["alignment"],
+        row["converged"],
+        f"yes if the iteration settled; {row['steps']} steps; relative standard error {row['theory_error']:.2g}; "
+        f"kernel changed by {row['change']:.2g}, alignment before {row['lazy_alignment']:.3f}",
+    )
+
+
+def _errors(rows: list[Row], target: str, n: int, richness: float) -> Iterator[Expectation]:
+    keys = ("after_mse", "lazy_mse", "change", "kernel_distance", "lazy_distance", "rate")
     deq, twin = ({key: mean(chosen(rows, model=name), key) for key in keys} for name in ("deq", "twin"))
     yield Expectation(
-        f"test error after learning − lazy, {target}, richness {richness:g}",
+        f"test error after learning − lazy, {target}, {n} samples, richness {richness:g}",
         None,
         deq["after_mse"] - deq["lazy_mse"],
         None,
         f"DEQ {deq['after_mse']:.3f}, lazy {deq['lazy_mse']:.3f}; twin {twin['after_mse']:.3f}, lazy "
         f"{twin['lazy_mse']:.3f}; distance of the kernels {twin['kernel_distance']:.2g}, lazy "
-        f"{twin['lazy_distance']:.2g}; kernel of the DEQ changed by {deq['change']:.2g}, twin {twin['change']:.2g}",
+        f"{twin['lazy_distance']:.2g}; kernel of the DEQ changed by {deq['change']:.2g} "
+        f"(contraction rate {deq['rate']:.2f}), twin {twin['change']:.2g}",
     )
