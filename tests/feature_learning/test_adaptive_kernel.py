@@ -14,7 +14,7 @@ from notsodeep.feature_learning.adaptive import _ranked, alignment
 from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.points import Chains
 from notsodeep.feature_learning.self_consistency import Posterior, State, update
-from notsodeep.feature_learning.solution import _extrapolated
+from notsodeep.feature_learning.solution import _extrapolated, _residual
 from notsodeep_lab.papers.weight_posterior import WeightPosterior
 
 RNG = np.random.default_rng(0)
@@ -192,6 +192,15 @@ def test_extrapolation_is_linear_for_small_differences_and_keeps_matrices_positi
     far = _extrapolated(second + 20.0 * step, second, 1.0 / 3.0)
     assert np.linalg.eigvalsh(second - 20.0 / 3.0 * step).min() < 0.0
     assert np.linalg.eigvalsh(far).min() > 0.0
+
+
+def test_a_kernel_that_does_not_solve_the_equations_has_a_residual(rich):
+    """Standard errors of replicates do not see an error that all replicates share."""
+    solution = rich.solutions[0]
+    for factor, least, most in ((1.0, 0.0, 0.02), (1.15, 0.05, 0.5)):
+        state = State(factor * solution.state.features, solution.state.preactivations)
+        density, points = state.densities(solution.posterior)[0], Chains(8, 256, 4, (0,))
+        assert least <= _residual(state.features[-1], density, points) <= most
 
 
 def test_more_samples_than_a_rule_can_take():

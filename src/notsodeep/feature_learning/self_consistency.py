@@ -80,10 +80,12 @@ class Gains(NamedTuple):
     """How far second moments move towards their averages over m points in one step.
 
     Noise in n² entries acts on every point at once, and biases the averages by about its sum over entries. So gains are
-    at most `noise` · m/n², and the largest only within the leading principal directions, where features are learned.
+    at most `noise` · m/n². The largest one is for √(`leading` · m) leading principal directions, where features are
+    learned.
     """
 
     noise: float = 1.0
+    leading: float = 1.0
     slower: float = 1.0  # divides all gains
 
     def most(self, points: int, n: int) -> float:
@@ -97,9 +99,7 @@ class Gains(NamedTuple):
         moved: Array = moments + gain / slower * step
         if gain > 0.5 * _GAIN:
             return moved
-        leading = np.linalg.eigh(moments)[1][
-            ..., -min(n, int(np.sqrt(min(1.0, 2.0 * self.noise) * points))) :
-        ]
+        leading = np.linalg.eigh(moments)[1][..., -min(n, int(np.sqrt(self.leading * points))) :]
         across = leading.swapaxes(-1, -2)
         return np.asarray(moved + (_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)
 

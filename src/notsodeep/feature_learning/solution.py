@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged
+from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, second_moments
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, log_normaliser
 from notsodeep.feature_learning.self_consistency import LARGE, Gains, Posterior, State, update
 from notsodeep.validation import Array
@@ -20,14 +20,18 @@ _RICHER = 2.0
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
 # Gains of stages that measure a solution, after large ones have found it; steps of a window; most windows of a stage;
 # relative bias of Φ up to which it is taken as proportional to the gains.
-_MEASURE = tuple(Gains(0.125, slower) for slower in (1, 4, 16, 64))
+_MEASURE = tuple(Gains(0.125, 0.25, slower) for slower in (1, 4, 16, 64))
 _WINDOW, _MOST_WINDOWS, _LARGEST_BIAS = 320, 30, 0.02
+# Samples up to which the bias of large gains fades by itself; from gains divided by four to zero, in their difference.
+_FEW, _AHEAD = 32, 1.0 / 3.0
 # Largest factor between steps of windows that is trusted when they are summed up.
 _LARGEST_FACTOR = 0.75
 # Drift that counts as none, in standard errors (of Φ, of the alignment) and relative to Φ; R-hat if mixed.
 _DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 1.5, 2.5, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors, and relative to Φ.
 _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
+# Largest residual of (16.4), and moves over which it is averaged, after some for chains to follow.
+_LARGEST_RESIDUAL, _CHECKED, _FOLLOW = 0.02, 96, 16
 # Relative standard error up to which replicates agree on one solution.
 _LARGEST_ERROR = 0.05
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
@@ -50,6 +54,7 @@ class Diagnostics:
 
     steps: int  # of the outer iteration
     drift: float  # of Φ during the average, relative to its size; for quasi-Monte Carlo the last change
+    residual: float  # difference of Φ from its average over the final density, relative to its size
     acceptance: float  # smallest of the replicates
     r_hat: float  # potential scale reduction of the chains
     effective_samples: float  # independent values of log w in the average, or effective points of a replicate
@@ -109,15 +114,16 @@ def solve(
     if isinstance(points[0], QuasiMonteCarlo):
         while change > _TOLERANCE and steps < _MOST_STEPS:
             state, change = step(state)
-        numbers = Diagnostics(steps, change, 1.0, 1.0, min(cloud.effective for cloud in points))
+        numbers = Diagnostics(steps, change, change, 1.0, 1.0, min(cloud.effective for cloud in points))
         settled = change <= _TOLERANCE and numbers.effective_samples >= _FEWEST_EFFECTIVE
     else:
         state, drift, settled = _averaged(posterior, state, step, points)
         mixed = [cloud.mixing() for cloud in points]
         acceptance = min(float(cloud.acceptance.min()) for cloud in points)
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
-        numbers = Diagnostics(steps, drift, acceptance, r_hat, effective)
-        settled = settled and r_hat <= _MIXED
+        residual = _residual(state.features[-1], state.densities(posterior)[-1], points[-1])
+        numbers = Diagnostics(steps, drift, residual, acceptance, r_hat, effective)
+        settled = settled and r_hat <= _MIXED and residual <= _LARGEST_RESIDUAL
     spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(points[0].u))
     settled = settled and bool(spread <= _LARGEST_ERROR * np.linalg.norm(state.features[-1].mean(axis=0)))
     pairs = zip(state.densities(posterior), points, strict=True)
@@ -134,7 +140,7 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
 
 
 def _averaged(
-    posterior: Posterior, state: State, step: Callable[..., tuple[State, float]], points: Sequence[Chains]
+    posterior: Posterior, state: State, step: Callable[..., Any], points: Sequence[Chains]
 ) -> tuple[State, float, bool]:
     """The unknowns without bias, the relative drift of Φ between the last two windows, and whether it counts as none.
 
@@ -143,13 +149,16 @@ def _averaged(
     """
     size = points[0].u.shape[1:]
     if LARGE.most(*size) > _MEASURE[0].most(*size):
-        state = _stage(posterior, state, step, points, LARGE)[0]
+        state, rough, _, _ = _stage(posterior, state, step, points, LARGE)
+        if size[1] > _FEW:  # the bias fades slowly
+            better = _stage(posterior, state, step, points, LARGE._replace(slower=4.0))[1]
+            state = _shifted(rough, better, _AHEAD)
     stages: list[State] = []
     for gains in _MEASURE:
         state, mean, drift, settled = _stage(posterior, state, step, points, gains)
         stages.append(mean)
         if len(stages) > 1:
-            last = _shifted(stages[-2], mean, 1.0 / 3.0)  # gains were divided by four
+            last = _shifted(stages[-2], mean, _AHEAD)
             bias = np.linalg.norm(last.features - mean.features) / np.linalg.norm(last.features)
             if bias <= _LARGEST_BIAS:
                 break
@@ -173,15 +182,25 @@ def _stage(
         if len(windows) == 1:
             continue
         drift, agree = _drift(posterior.targets, *windows[-2:])
-        settled = agree and (gains.slower == 1 or drift <= _LARGEST_DRIFT)
+        settled = agree and (gains.slower == 1 or gains.noise == 1.0 or drift <= _LARGEST_DRIFT)
         if settled:
             break
         length *= 2 if agree else 1  # noise hides a drift
-        slow = gains != LARGE and not agree and number + 3 <= _MOST_WINDOWS
-        if slow and (ahead := _steps_ahead(windows)):
+        slow = gains.noise == 1.0 and gains.slower > 1.0 and number + 3 <= _MOST_WINDOWS
+        if slow and not agree and (ahead := _steps_ahead(windows)):
             state, windows = _shifted(windows[-2], windows[-1], ahead), []
     mean = State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True)))
     return state, mean, drift, settled
+
+
+def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> float:
+    """How far Φ is from ⟨φφᵀ⟩ over the density that follows from it, relative to Φ."""
+    averages = np.zeros_like(kernel)
+    for move in range(_FOLLOW + _CHECKED):
+        weights = cloud.update(density)
+        if move >= _FOLLOW:
+            averages += second_moments(density.phi(density.preactivations(cloud.u)), weights) / _CHECKED
+    return float(np.linalg.norm((averages - kernel).mean(axis=0)) / np.linalg.norm(kernel.mean(axis=0)))
 
 
 def _steps_ahead(windows: Sequence[State]) -> float:
