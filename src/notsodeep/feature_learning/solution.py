@@ -121,9 +121,9 @@ def solve(
         mixed = [cloud.mixing() for cloud in points]
         acceptance = min(float(cloud.acceptance.min()) for cloud in points)
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
-        residual = _residual(state.features[-1], state.densities(posterior)[-1], points[-1])
+        residual, errors = _residual(state.features[-1], state.densities(posterior)[-1], points[-1])
         numbers = Diagnostics(steps, drift, residual, acceptance, r_hat, effective)
-        settled = settled and r_hat <= _MIXED and residual <= _LARGEST_RESIDUAL
+        settled = settled and r_hat <= _MIXED and (residual <= _LARGEST_RESIDUAL or errors <= _DRIFT)
     spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(points[0].u))
     settled = settled and bool(spread <= _LARGEST_ERROR * np.linalg.norm(state.features[-1].mean(axis=0)))
     pairs = zip(state.densities(posterior), points, strict=True)
@@ -193,14 +193,15 @@ def _stage(
     return state, mean, drift, settled
 
 
-def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> float:
-    """How far Φ is from ⟨φφᵀ⟩ over the density that follows from it, relative to Φ."""
+def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> tuple[float, float]:
+    """How far Φ is from ⟨φφᵀ⟩ over the density that follows from it, relative to Φ and in standard errors."""
     averages = np.zeros_like(kernel)
     for move in range(_FOLLOW + _CHECKED):
         weights = cloud.update(density)
         if move >= _FOLLOW:
             averages += second_moments(density.phi(density.preactivations(cloud.u)), weights) / _CHECKED
-    return float(np.linalg.norm((averages - kernel).mean(axis=0)) / np.linalg.norm(kernel.mean(axis=0)))
+    distance, errors = compared(averages - kernel)
+    return distance / float(np.linalg.norm(kernel.mean(axis=0))), errors
 
 
 def _steps_ahead(windows: Sequence[State]) -> float:
