@@ -79,7 +79,7 @@ class Chains:
 
     def update(self, density: NeuronDensity) -> Array:
         """Move every chain once, and return equal weights."""
-        # One replicate after the other: their points stay in the cache, which halves the time.
+        # One replicate after the other: their points stay in the cache, which saves a third of the time.
         moves = [
             hamiltonian_move(density.replicate(i).log_factor, u, angle, self._rng)
             for i, (u, angle) in enumerate(zip(self.u, self._angle, strict=True))

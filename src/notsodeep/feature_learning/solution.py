@@ -30,8 +30,8 @@ _LARGEST_FACTOR = 0.75
 _DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 1.5, 2.5, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors, and relative to Φ.
 _DISTINCT_ERRORS, _DISTINCT = 4.0, 2.0 * _LARGEST_DRIFT
-# Largest residual of (16.4), and moves over which it is averaged, after some for chains to follow.
-_LARGEST_RESIDUAL, _CHECKED, _FOLLOW = 0.02, 96, 16
+# Largest residual of (16.4); fewest and most moves over which it is averaged, after some for chains to follow.
+_LARGEST_RESIDUAL, _CHECKED, _MOST_CHECKED, _FOLLOW = 0.02, 96, 400, 16
 # Relative standard error up to which replicates agree on one solution.
 _LARGEST_ERROR = 0.05
 # For a rule: last relative change of Φ, largest number of steps, fewest effective points.
@@ -121,9 +121,9 @@ def solve(
         mixed = [cloud.mixing() for cloud in points]
         acceptance = min(float(cloud.acceptance.min()) for cloud in points)
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
-        residual, errors = _residual(state.features[-1], state.densities(posterior)[-1], points[-1])
+        residual = max(map(_residual, state.features, state.densities(posterior), points))
         numbers = Diagnostics(steps, drift, residual, acceptance, r_hat, effective)
-        settled = settled and r_hat <= _MIXED and (residual <= _LARGEST_RESIDUAL or errors <= _DRIFT)
+        settled = settled and r_hat <= _MIXED and residual <= _LARGEST_RESIDUAL
     spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(points[0].u))
     settled = settled and bool(spread <= _LARGEST_ERROR * np.linalg.norm(state.features[-1].mean(axis=0)))
     pairs = zip(state.densities(posterior), points, strict=True)
@@ -193,15 +193,22 @@ def _stage(
     return state, mean, drift, settled
 
 
-def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> tuple[float, float]:
-    """How far Φ is from ⟨φφᵀ⟩ over the density that follows from it, relative to Φ and in standard errors."""
-    averages = np.zeros_like(kernel)
-    for move in range(_FOLLOW + _CHECKED):
+def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> float:
+    """How far Φ is from ⟨φφᵀ⟩ over the density that follows from it, relative to Φ.
+
+    It sees what the spread of replicates does not: an error that all of them share, and points that leave for another
+    mode of the density once nothing holds them back. Its own noise adds to it, and falls with the number of moves.
+    """
+    for _ in range(_FOLLOW):
+        cloud.update(density)
+    total, size = np.zeros_like(kernel), float(np.linalg.norm(kernel.mean(axis=0)))
+    for move in range(1, _MOST_CHECKED + 1):
         weights = cloud.update(density)
-        if move >= _FOLLOW:
-            averages += second_moments(density.phi(density.preactivations(cloud.u)), weights) / _CHECKED
-    distance, errors = compared(averages - kernel)
-    return distance / float(np.linalg.norm(kernel.mean(axis=0))), errors
+        total += second_moments(density.phi(density.preactivations(cloud.u)), weights)
+        residual = float(np.linalg.norm((total / move - kernel).mean(axis=0))) / size
+        if move >= _CHECKED and residual <= _LARGEST_RESIDUAL:
+            break
+    return residual
 
 
 def _steps_ahead(windows: Sequence[State]) -> float:

@@ -50,9 +50,7 @@ class FeaturesSpec(DEQSpec):
     descent_steps: int  # its steps
     solution_widths: tuple[int, ...] = ()  # widths of networks sampled near each of two solutions
     more_samples: tuple[int, ...] = ()  # other numbers of samples of the sparse target
-    dimensions: tuple[
-        int, ...
-    ] = ()  # numbers of inputs of 100 samples, for which the equations are solved alone
+    dimensions: tuple[int, ...] = ()  # numbers of inputs of 100 samples, without networks
 
 
 class LearnedFeatures(Experiment[FeaturesSpec]):
