@@ -14,7 +14,7 @@ from notsodeep.feature_learning.adaptive import _ranked, alignment
 from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.points import Chains
 from notsodeep.feature_learning.self_consistency import Posterior, State, update
-from notsodeep.feature_learning.solution import _extrapolated, _residual
+from notsodeep.feature_learning.solution import _noise, _residual
 from notsodeep_lab.papers.weight_posterior import WeightPosterior
 
 RNG = np.random.default_rng(0)
@@ -149,7 +149,7 @@ SLOW_Y = np.sign(SLOW_X[:, 0])
 @pytest.mark.slow
 def test_slow_alignment_is_followed_to_its_end():
     """From lazy weights features align over thousands of steps; falling gains once stopped at an alignment of 0.7."""
-    after = nsd.adaptive_kernel(DEQ, SLOW_X, SLOW_Y, 0.3, 0.36, starts=("lazy",), chains=64)
+    after = nsd.adaptive_kernel(DEQ, SLOW_X, SLOW_Y, 0.3, 0.36, starts=("lazy",), chains=64, tolerance=0.01)
     assert after.converged
     assert abs(after.alignment - 0.879) < 0.015
     with pytest.raises(InputError, match="at least 24"):
@@ -159,7 +159,7 @@ def test_slow_alignment_is_followed_to_its_end():
 @pytest.mark.slow
 def test_two_solutions_are_found_and_ranked():
     """Below the richness at which features align from a lazy start, aligned features stay aligned."""
-    both = nsd.adaptive_kernel(DEQ, SLOW_X, SLOW_Y, 0.26, 0.26**2 / 0.25, chains=128)
+    both = nsd.adaptive_kernel(DEQ, SLOW_X, SLOW_Y, 0.26, 0.26**2 / 0.25, chains=128, tolerance=0.01)
     assert len(both.solutions) == 2
     assert all(one.converged for one in both.solutions)
     by_start = {one.start: alignment(one.kernel, SLOW_Y) for one in both.solutions}
@@ -168,49 +168,42 @@ def test_two_solutions_are_found_and_ranked():
     assert both.log_evidences[0, 0] >= both.log_evidences[1, 0]
 
 
-def test_many_samples_in_few_dimensions_do_not_diverge():
-    """Noise of a nearly singular Λ once grew from step to step."""
+def test_many_samples_in_few_dimensions_have_little_noise():
+    """Noise of a nearly singular Λ once grew from step to step, and widened the density of all replicates."""
     rows = np.random.default_rng(1).standard_normal((100, 6)) / np.sqrt(6)
     posterior = Posterior(hidden_layers(DEQ), rows @ rows.T, np.sign(rows[:, :1]), 0.1, 0.04)
     kernel = nsd.conjugate_kernel(DEQ, rows)
-    state, points = State.lazy(posterior, kernel, 2), [Chains(2, 300, 100, (0,))]
+    state = State.lazy(posterior, kernel, 2)
+    points = [Chains(state.densities(posterior)[0], 300, (0,))]
     for _ in range(80):
         state, _ = update(posterior, state, points)
-    for moments in state:
-        assert np.linalg.eigvalsh(moments).min() > 0.0
     mean = state.features[0].mean(axis=0)
-    assert np.linalg.norm(mean - kernel) < 0.3 * np.linalg.norm(kernel)
-    assert np.sqrt(np.mean(points[0].u ** 2)) < 2.0
+    assert np.linalg.eigvalsh(mean).min() > 0.0
+    assert np.linalg.norm(mean - kernel) < 0.2 * np.linalg.norm(kernel)
+    assert _noise(state.densities(posterior), points) < 0.1
 
 
-def test_extrapolation_is_linear_for_small_differences_and_keeps_matrices_positive():
-    rng = np.random.default_rng(0)
-    second = np.cov(rng.standard_normal((5, 40)))
-    step = np.cov(rng.standard_normal((5, 40)))
-    near = _extrapolated(second + 1e-4 * step, second, 1.0 / 3.0)
-    np.testing.assert_allclose(near, second - 1e-4 / 3.0 * step, atol=1e-7)
-    far = _extrapolated(second + 20.0 * step, second, 1.0 / 3.0)
-    assert np.linalg.eigvalsh(second - 20.0 / 3.0 * step).min() < 0.0
-    assert np.linalg.eigvalsh(far).min() > 0.0
+def check_points(density):
+    return Chains(density, 256, (0,))
 
 
 def test_a_kernel_that_does_not_solve_the_equations_has_a_residual(rich):
     """Standard errors of replicates do not see an error that all replicates share."""
     solution = rich.solutions[0]
     for factor, least, most in ((1.0, 0.0, 0.02), (1.15, 0.05, 0.5)):
-        state = State(factor * solution.state.features, solution.state.preactivations)
-        density, points = state.densities(solution.posterior)[0], Chains(8, 256, 4, (0,))
-        assert least <= _residual(state.features[-1], density, points) <= most
+        state = solution.state._replace(features=factor * solution.state.features)
+        density = state.densities(solution.posterior)[0]
+        assert least <= _residual(state.features[-1], density, check_points(density)) <= most
 
 
 def test_one_replicate_that_runs_away_counts_as_not_solved(rich):
     """Its spread would hide it in a comparison with standard errors."""
     solution = rich.solutions[0]
-    preactivations = solution.state.preactivations.copy()
-    preactivations[:, 0] *= 3.0
-    state = solution.state._replace(preactivations=preactivations)
-    density, points = state.densities(solution.posterior)[0], Chains(8, 256, 4, (0,))
-    assert _residual(state.features[-1], density, points) > 0.02
+    removed = solution.state.removed.copy()
+    removed[:, 0] *= 3.0
+    state = solution.state._replace(removed=removed)
+    density = state.densities(solution.posterior)[0]
+    assert _residual(state.features[-1], density, check_points(density)) > 0.02
 
 
 def test_more_samples_than_a_rule_can_take():

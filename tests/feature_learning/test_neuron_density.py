@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from notsodeep.feature_learning.neuron_density import NeuronDensity
+from notsodeep.feature_learning.neuron_density import NeuronDensity, principal_root
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, hamiltonian_move, log_normaliser
 from notsodeep.gaussian.activations import activation
 
 COVARIANCE = np.array([[[1.0, 0.3], [0.3, 0.8]]])
 COUPLING = np.array([[[0.6, -0.4], [-0.4, 0.2]]])
+
+
+def neuron(name, coupling=COUPLING):
+    return NeuronDensity(activation(name), *principal_root(COVARIANCE), coupling)
 
 
 def log_mean_factor(name, covariance):
@@ -27,14 +31,15 @@ def log_mean_factor(name, covariance):
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_moments_are_derivatives_of_the_normaliser(name):
     """d log Z/dΛ = Λ⁻¹(⟨hhᵀ⟩ − Λ)Λ⁻¹/2, by the plain average and by parts."""
-    density = NeuronDensity.of(activation(name), COVARIANCE, COUPLING)
-    rule = QuasiMonteCarlo(1, 2**14, 2, (0,))
+    density = neuron(name)
+    rule = QuasiMonteCarlo(density, 2**14, (0,))
     rule.update(density)
     weights = rule.update(density)
-    _, *whitened = density._moments(rule.u, weights)
+    _, *whitened = density._moments(rule.h, weights)
     root, covariance = density.root[0], COVARIANCE[0]
-    for estimate in (*(root @ one[0] @ root.T for one in whitened), density.moments(rule.u, weights)[1][0]):
-        curvature = np.linalg.solve(covariance, np.linalg.solve(covariance, estimate - covariance).T)
+    removed = [root @ (np.eye(2) - one[0]) @ root.T for one in whitened]
+    for estimate in (*removed, density.moments(rule.h, weights)[1][0]):
+        curvature = -np.linalg.solve(covariance, np.linalg.solve(covariance, estimate).T)
         for i, j in ((0, 0), (0, 1), (1, 1)):
             shift = np.zeros((2, 2))
             shift[i, j] = shift[j, i] = 1e-3
@@ -46,18 +51,32 @@ def test_moments_are_derivatives_of_the_normaliser(name):
 
 def test_the_less_noisy_estimate_of_moments_counts_more():
     """By parts there is no noise without a factor, and much if the coupling is large and cancels."""
-    u, weights = np.random.default_rng(0).standard_normal((1, 400, 2)), np.full((1, 400), 1.0 / 400)
-    free = NeuronDensity.of(activation("tanh"), COVARIANCE, 0.0 * COUPLING)
-    np.testing.assert_allclose(free.moments(u, weights)[1], COVARIANCE, rtol=1e-12)
-    strong = NeuronDensity.of(activation("tanh"), COVARIANCE, 300.0 * COUPLING)
-    np.testing.assert_allclose(
-        strong.moments(u, weights)[1], strong.root @ (u.swapaxes(1, 2) @ u / 400) @ strong.root.swapaxes(1, 2),
-        rtol=0.02,
-    )  # fmt: skip
+    h, weights = np.random.default_rng(0).standard_normal((1, 400, 2)), np.full((1, 400), 1.0 / 400)
+    np.testing.assert_allclose(neuron("tanh", 0.0 * COUPLING).moments(h, weights)[1], 0.0, atol=1e-12)
+    plain = COVARIANCE - h.swapaxes(1, 2) @ h / 400
+    np.testing.assert_allclose(neuron("tanh", 300.0 * COUPLING).moments(h, weights)[1], plain, atol=0.002)
+
+
+def test_small_principal_directions_have_little_noise():
+    """The plain average has the noise √(1/points) in each direction of Λ, which Λ⁻¹ turns into noise of M."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    covariance = (turn * [1.0, 1.0, 1e-4, 1e-4, 1e-4, 1e-4]) @ turn.T
+    root, inverse = principal_root(np.stack([covariance] * 8))
+    density = NeuronDensity(
+        activation("tanh"), root, inverse, np.stack([np.diag([0.5, -0.4, 0.3, 0.2, 0.1, 0.4])] * 8)
+    )
+    chains = Chains(density, 500, (0,))
+    for _ in range(10):
+        weights = chains.update(density)
+    removed = inverse @ density.moments(chains.h, weights)[1] @ inverse.swapaxes(1, 2)
+    plain = inverse @ (chains.h.swapaxes(1, 2) @ chains.h / 500) @ inverse.swapaxes(1, 2)
+    small = np.s_[:, :4, :4]  # eigenvalues ascend
+    assert removed[small].std(axis=0).max() < 0.02 * plain[small].std(axis=0).min()
 
 
 def test_gradient_of_the_factor():
-    density = NeuronDensity.of(activation("tanh"), COVARIANCE, COUPLING)
+    density = neuron("tanh")
     u, step = np.random.default_rng(0).standard_normal((1, 5, 2)), 1e-6
     _, gradient = density.log_factor(u)
     for index in range(2):
@@ -77,17 +96,17 @@ def test_sampler_has_the_variance_of_a_gaussian():
 
 
 def test_normaliser_and_moments_of_a_linear_neuron():
-    density = NeuronDensity.of(activation("identity"), COVARIANCE, COUPLING)
+    density = neuron("identity")
     precision = np.linalg.inv(COVARIANCE[0]) + COUPLING[0]
     expected = -0.5 * np.log(np.linalg.det(COVARIANCE[0] @ precision))
     assert log_normaliser(density, 4000, 0)[0] == pytest.approx(expected, abs=0.01)
-    chains = Chains(1, 2000, 2, (0,))
+    chains = Chains(density, 2000, (0,))
     total, count = 0.0, 40
     for _ in range(10):
         chains.update(density)
     chains.trace.clear()
     for _ in range(count):
-        total = total + density.moments(chains.u, chains.update(density))[0] / count
+        total = total + density.moments(chains.h, chains.update(density))[0] / count
     np.testing.assert_allclose(total[0], np.linalg.inv(precision), atol=0.03)
     r_hat, effective = chains.mixing()
     assert r_hat < 1.05

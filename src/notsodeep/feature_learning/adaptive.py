@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.feature_learning.hidden_layers import hidden_layers
+from notsodeep.feature_learning.neuron_density import NeuronDensity
 from notsodeep.feature_learning.new_samples import new_outputs
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.feature_learning.self_consistency import Posterior
@@ -127,6 +129,7 @@ def adaptive_kernel(
     method: str = "auto",
     starts: tuple[str, ...] = STARTS,
     chains: int | None = None,
+    tolerance: float = 0.003,
     seed: int = 0,
     progress: bool | Report = False,
 ) -> AdaptiveKernel:
@@ -144,8 +147,9 @@ def adaptive_kernel(
         precision: β, inverse variance of the noise of the targets, divided by the width.
         method: "sampling" (Hamiltonian Monte Carlo over one neuron), "quasi-monte-carlo" (for n ≤ 8), or "auto".
         starts: where the iteration begins: "lazy", "rich"; at large γ they may reach different solutions.
-        chains: Markov chains in each of the 8 replicates (4 for n > 32), at least n; 256 or 6 n if None. Errors and the
-            bias fall with it. For quasi-Monte Carlo the points, 2048.
+        chains: Markov chains in each of the 8 replicates (4 for n > 32), at least n; 256 or 6 n if None. Standard
+            errors fall with it. For quasi-Monte Carlo the points, 2048.
+        tolerance: largest bias of the kernel by the noise of the chains, relative to its norm; a larger one is faster.
         seed: random seed.
         progress: True for a bar on stderr, or a function.
 
@@ -162,6 +166,7 @@ def adaptive_kernel(
     targets = as_right_sides(y, n, "y")
     gamma = as_number(richness, "richness", positive=True)
     beta = as_number(precision, "precision", positive=True)
+    accuracy = as_number(tolerance, "tolerance", positive=True)
     if not starts:
         raise InputError("starts is empty: give 'lazy', 'rich' or both.")
     use_rule = n <= _MOST_FOR_RULE and one_of(method, METHODS, "method") != "sampling"
@@ -185,9 +190,13 @@ def adaptive_kernel(
     failures: list[ConvergenceError] = []
     with reported(progress, "kernel after learning") as report:
         for number, start in enumerate(one_of(one, STARTS, "starts") for one in starts):
-            points = [kind(replicates, count, n, (seed, number, layer)) for layer in range(len(layers))]
+
+            def make_points(density: NeuronDensity, layer: int, number: int = number) -> Any:
+                return kind(density, count, (seed, number, layer))
+
+            say = partial(_report_step, report, start)
             try:
-                found.append(solve(posterior, lazy, points, start, lambda text: report(0, 0, lambda: text)))
+                found.append(solve(posterior, lazy, replicates, make_points, start, accuracy, say))
             except ConvergenceError as error:
                 failures.append(error)
     if not found:
@@ -199,6 +208,10 @@ def adaptive_kernel(
     fitted = _mean_and_error(outputs[..., 0] if targets.ndim == 1 else outputs)
     kernels = _mean_and_error(best.state.features[-1])
     return AdaptiveKernel(*kernels, lazy, *fitted, solutions, evidences, model, rows, targets)
+
+
+def _report_step(report: Report, start: str, step: int) -> None:
+    report(0, 0, lambda: f"{start} start, step {step}")
 
 
 def _ranked(found: list[Solution], seed: int) -> tuple[tuple[Solution, ...], Array]:

@@ -19,8 +19,8 @@ from notsodeep.validation import as_number, as_right_sides, as_rows
 LARGEST_CHANGE = 0.1
 # Below this variance of one neuron's readout, (16.6), the change is of the same order: nothing need be sampled.
 _LAZY = 0.01
-# The smallest ridge, relative to the diagonal of the kernel; rows of the subset, and chains per replicate.
-_LEAST_RIDGE, _SAMPLES, _CHAINS = 1e-6, 24, 64
+# The smallest ridge, relative to the diagonal of the kernel; rows of the subset; chains per replicate, tolerance.
+_LEAST_RIDGE, _SAMPLES, _CHAINS, _TOLERANCE = 1e-6, 24, 128, 0.02
 
 
 class LazyCheck(NamedTuple):
@@ -57,7 +57,15 @@ def lazy_check(model: Model, X: Any, y: Any, richness: float, ridge: float, *, s
     try:
         with warnings.catch_warnings(action="ignore"):  # the note says what the warning would
             after = adaptive_kernel(
-                model, rows, targets, gamma, beta, starts=("lazy",), chains=_CHAINS, seed=seed
+                model,
+                rows,
+                targets,
+                gamma,
+                beta,
+                starts=("lazy",),
+                chains=_CHAINS,
+                tolerance=_TOLERANCE,
+                seed=seed,
             )
     except ConvergenceError as error:
         return LazyCheck(False, f"The lazy prediction cannot be trusted {where}. {error}")

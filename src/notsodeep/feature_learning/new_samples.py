@@ -54,7 +54,7 @@ def _regression(layer: HiddenLayer, sample: NeuronSample, kernel: Array) -> Arra
 
     Errors of the two averages cancel: a training sample gets its own column of Φ, whatever the points.
     """
-    features = layer.phi(sample.density.preactivations(sample.u))
+    features = layer.phi(sample.h)
     weighted = (features * sample.weights[..., None]).swapaxes(-1, -2)
     sampled = weighted @ features
     return kernel @ np.linalg.solve(sampled + relative_jitter(sampled), weighted)
@@ -64,9 +64,9 @@ def _read(
     layer: HiddenLayer, sample: NeuronSample, average: Array, covariance: Array, variance: Array
 ) -> tuple[Array, Array]:
     """⟨φ(h*)φ(h)⟩ and ⟨φ(h*)²⟩ for given covariances of h* with h, and variances of h*."""
-    whitened = np.linalg.solve(sample.density.root, covariance)
+    whitened = sample.density.inverse @ covariance
     spread = np.sqrt(np.maximum(variance - np.sum(whitened**2, axis=1), 0.0))[:, None, :]
-    centre = sample.u @ whitened
+    centre = sample.density.whitened(sample.h) @ whitened
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     first, second = np.zeros_like(centre), np.zeros_like(centre)
     for node, weight in zip(nodes, weights / weights.sum(), strict=True):

@@ -34,28 +34,31 @@ class QuasiMonteCarlo:
     Points are Gaussian with the second moments that the density had before, slightly enlarged.
 
     Attributes:
-        u: the points, (replicates, points, n).
+        h: the points, (replicates, points, n).
         effective: smallest effective number of points.
     """
 
-    def __init__(self, replicates: int, points: int, n: int, seed: tuple[int, ...]) -> None:
+    def __init__(self, density: NeuronDensity, points: int, seed: tuple[int, ...]) -> None:
         from scipy.stats import qmc
 
         rules = [
-            qmc.Sobol(n, rng=np.random.default_rng((*seed, number))).random(points)
-            for number in range(replicates)
+            qmc.Sobol(density.root.shape[-1], rng=np.random.default_rng((*seed, number))).random(points)
+            for number in range(len(density.root))
         ]
         self._normal = ndtri(np.clip(np.stack(rules), 1e-15, 1.0 - 1e-15))
-        self._root = np.repeat(np.eye(n)[None], replicates, axis=0)
-        self.u, self.effective = self._normal, float(points)
+        self._root, self.effective = density.root, float(points)
+        self.h = density.preactivations(self._normal)
 
     def update(self, density: NeuronDensity) -> Array:
         """Adapt the points to a density, and return importance weights, which sum to 1."""
-        self.u = self._normal @ self._root.swapaxes(-1, -2)
-        logs = density.log_factor(self.u)[0] - 0.5 * np.sum(self.u**2 - self._normal**2, axis=-1)
+        self.h = self._normal @ self._root.swapaxes(-1, -2)
+        u = density.whitened(self.h)
+        logs = density.log_factor(u)[0] - 0.5 * np.sum(u**2 - self._normal**2, axis=-1)
         weights = np.exp(logs - logsumexp(logs, axis=-1, keepdims=True))
         self.effective = float(np.min(1.0 / np.sum(weights**2, axis=-1)))
-        spread = _ENLARGED * second_moments(self.u, weights) + _LEAST_SPREAD * np.eye(self.u.shape[-1])
+        spread = _ENLARGED * second_moments(u, weights) + _LEAST_SPREAD * np.eye(u.shape[-1])
+        # Principal directions may change sign from step to step; this root does not.
+        spread = density.root @ spread @ density.root.swapaxes(-1, -2)
         self._root = np.asarray(np.linalg.cholesky(spread), dtype=np.float64)
         return np.asarray(weights)
 
@@ -64,16 +67,17 @@ class Chains:
     """Hamiltonian Monte Carlo, many chains side by side; they go on when the density changes.
 
     Attributes:
-        u: the states, (replicates, chains, n).
+        h: the states, (replicates, chains, n).
         acceptance: share of accepted proposals of the last move, one for each replicate.
         trace: log w of all chains after each move since it was cleared.
     """
 
-    def __init__(self, replicates: int, chains: int, n: int, seed: tuple[int, ...]) -> None:
+    def __init__(self, density: NeuronDensity, chains: int, seed: tuple[int, ...]) -> None:
+        replicates, n, _ = density.root.shape
         self._rng = np.random.default_rng(seed)
         self._weights = np.full((replicates, chains), 1.0 / chains)
         self._angle = np.full(replicates, 0.3)
-        self.u = self._rng.standard_normal((replicates, chains, n))
+        self.h = density.preactivations(self._rng.standard_normal((replicates, chains, n)))
         self.acceptance = np.ones(replicates)
         self.trace: list[Array] = []
 
@@ -82,13 +86,14 @@ class Chains:
         # One replicate after the other: their points stay in the cache, which saves a third of the time.
         moves = [
             hamiltonian_move(density.replicate(i).log_factor, u, angle, self._rng)
-            for i, (u, angle) in enumerate(zip(self.u, self._angle, strict=True))
+            for i, (u, angle) in enumerate(zip(density.whitened(self.h), self._angle, strict=True))
         ]
-        self.u, logs, accepted = (np.stack(part) for part in zip(*moves, strict=True))
+        u, logs, accepted = (np.stack(part) for part in zip(*moves, strict=True))
+        self.h = density.preactivations(u)
         self.acceptance = accepted.mean(axis=-1)
         self._angle = tuned(self._angle, self.acceptance)
         self.trace.append(logs)
-        if not np.all(np.sum(self.u**2, axis=-1) < _FAR**2 * (self.u.shape[-1] + 1.0)):
+        if not np.all(np.sum(u**2, axis=-1) < _FAR**2 * (u.shape[-1] + 1.0)):
             raise diverged("the density of one neuron cannot be normalised")
         return self._weights
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from notsodeep.feature_learning.hidden_layers import HiddenLayer
-from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, relative_jitter
+from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, principal_root
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.validation import Array
 
 # Largest gain; largest change of Φ in one step, relative to its norm.
-_GAIN, _LARGEST_CHANGE = 0.25, 0.1
+GAIN, _LARGEST_CHANGE = 0.25, 0.1
 
 
 @dataclass(frozen=True)
@@ -48,80 +48,48 @@ class Posterior:
 
 
 class State(NamedTuple):
-    """The unknowns of (16.4): second moments of one neuron, each (layers, replicates, n, n)."""
+    """The unknowns of (16.4), each (layers, replicates, n, n)."""
 
     features: Array  # Φ = ⟨φφᵀ⟩
-    preactivations: Array  # ⟨hhᵀ⟩
+    removed: Array  # Λ − ⟨hhᵀ⟩ = ΛΦ̂Λ/σ_a², the variance that learning removes from pre-activations
 
     @classmethod
     def lazy(cls, posterior: Posterior, kernel: Array, replicates: int) -> State:
-        """A start with this Φ in every layer, and ⟨hhᵀ⟩ = Λ."""
+        """A start with this Φ in every layer, where learning has removed nothing."""
         features = np.tile(kernel, (len(posterior.layers), replicates, 1, 1))
-        covariances = [layer.covariance(features[layer.source], posterior.gram) for layer in posterior.layers]
-        return cls(features, np.stack(covariances))
+        return cls(features, np.zeros_like(features))
 
     def densities(self, posterior: Posterior) -> list[NeuronDensity]:
         """The density of one neuron of each layer."""
         scaled = posterior.residuals(self.features[-1]) / posterior.richness
         couplings = np.zeros_like(self.features)
         couplings[-1] = -scaled @ scaled.swapaxes(-1, -2)
-        covariances = []
-        for layer, moments in zip(posterior.layers, self.preactivations, strict=True):
-            covariance = layer.covariance(self.features[layer.source], posterior.gram)
-            covariances.append(covariance + relative_jitter(covariance))
+        roots = []
+        for layer, removed in zip(posterior.layers, self.removed, strict=True):
+            root, inverse = principal_root(layer.covariance(self.features[layer.source], posterior.gram))
+            roots.append((root, inverse))
             if layer.weight:
-                inverse = np.linalg.inv(covariances[-1])
-                couplings[layer.source] += layer.weight * (inverse - inverse @ moments @ inverse)
-        parts = zip(posterior.layers, covariances, couplings, strict=True)
-        return [NeuronDensity.of(layer.phi, covariance, coupling) for layer, covariance, coupling in parts]
-
-
-class Gains(NamedTuple):
-    """How far second moments move towards their averages over m points in one step.
-
-    Noise in n² entries acts on every point at once, and biases the averages by about its sum over entries. So gains are
-    at most `noise` · m/n². The largest one is for √(`leading` · m) leading principal directions, where features are
-    learned.
-    """
-
-    noise: float = 1.0
-    leading: float = 1.0
-    slower: float = 1.0  # divides all gains
-
-    def most(self, points: int, n: int) -> float:
-        """The gain outside of the leading directions, before it is divided."""
-        return min(_GAIN, self.noise * points / n**2)
-
-    def step(self, moments: Array, mean: Array, points: int, slower: float) -> Array:
-        """Moments moved towards their average over the points; gains are divided by at least `slower`."""
-        n, step, slower = moments.shape[-1], mean - moments, max(self.slower, slower)
-        gain = self.most(points, n)
-        moved: Array = moments + gain / slower * step
-        if gain > 0.5 * _GAIN:
-            return moved
-        leading = np.linalg.eigh(moments)[1][..., -min(n, int(np.sqrt(self.leading * points))) :]
-        across = leading.swapaxes(-1, -2)
-        return np.asarray(moved + (_GAIN - gain) / slower * leading @ (across @ step @ leading) @ across)
-
-
-LARGE = Gains()
+                transposed = inverse.swapaxes(-1, -2)
+                couplings[layer.source] += (
+                    layer.weight * transposed @ (inverse @ removed @ transposed) @ inverse
+                )
+        parts = zip(posterior.layers, roots, couplings, strict=True)
+        return [NeuronDensity(layer.phi, *root, coupling) for layer, root, coupling in parts]
 
 
 def update(
-    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], gains: Gains = LARGE
+    posterior: Posterior, state: State, points: Sequence[Chains | QuasiMonteCarlo], gain: float = GAIN
 ) -> tuple[State, float]:
-    """Move the unknowns towards their averages over the densities.
+    """Move the unknowns towards their averages over the densities, by the share `gain` of the way.
 
-    Small steps lower a functional (docs/derivations.md, section 9), so that they do not cycle. Also returns the change
-    of Φ that the averages ask for, relative to Φ.
+    Also returns the change of Φ that the averages ask for, relative to Φ; if it is large, the gain is smaller.
     """
     means = State(*(np.empty_like(one) for one in state))
     for index, density in enumerate(state.densities(posterior)):
         weights = points[index].update(density)
-        means.features[index], means.preactivations[index] = density.moments(points[index].u, weights)
+        means.features[index], means.removed[index] = density.moments(points[index].h, weights)
     change = float(np.linalg.norm(means.features - state.features) / np.linalg.norm(state.features))
-    if not np.isfinite(change) or not np.isfinite(means.preactivations).all():
+    if not np.isfinite(change) or not np.isfinite(means.removed).all():
         raise diverged("Φ overflows")
-    count, slower = points[0].u.shape[1], _GAIN * change / _LARGEST_CHANGE
-    pairs = zip(state, means, strict=True)
-    return State(*(gains.step(one, mean, count, slower) for one, mean in pairs)), change
+    gain = min(gain, _LARGEST_CHANGE / max(change, 1e-300))
+    return State(*(one + gain * (mean - one) for one, mean in zip(state, means, strict=True))), change

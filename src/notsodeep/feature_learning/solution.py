@@ -10,7 +10,7 @@ import numpy as np
 
 from notsodeep.feature_learning.neuron_density import NeuronDensity, diverged, second_moments
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo, log_normaliser
-from notsodeep.feature_learning.self_consistency import LARGE, Gains, Posterior, State, update
+from notsodeep.feature_learning.self_consistency import GAIN, Posterior, State, update
 from notsodeep.validation import Array
 
 # "lazy": from a richness where features hardly move up to the given one; "rich": further up, and down again.
@@ -18,14 +18,10 @@ STARTS = ("lazy", "rich")
 _RICHER = 2.0
 # Variance of one neuron's readout, (16.6), at which the ramp begins; its steps, per factor e and at least.
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
-# Gains of stages that measure a solution, after large ones have found it; steps of a window; most windows of a stage;
-# relative bias of Φ up to which it is taken as proportional to the gains.
-_MEASURE = tuple(Gains(0.125, 0.25, slower) for slower in (1, 4, 16, 64))
-_WINDOW, _MOST_WINDOWS, _LARGEST_BIAS = 320, 30, 0.02
-# Samples up to which the bias of large gains fades by itself; from gains divided by four to zero, in their difference.
-_FEW, _AHEAD = 32, 1.0 / 3.0
-# Largest factor between steps of windows that is trusted when they are summed up.
-_LARGEST_FACTOR = 0.75
+# Each stage divides the gain by four, until the noise of log w is small: it biases Φ by less than half of itself.
+_MOST_STAGES, _BIAS_BY_NOISE = 6, 0.5
+# Steps of a window at the largest gain; most windows of a stage; measurements of the noise in a window.
+_WINDOW, _MOST_WINDOWS, _NOISE_SAMPLES = 320, 30, 8
 # Drift that counts as none, in standard errors (of Φ, of the alignment) and relative to Φ; R-hat if mixed.
 _DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 1.5, 2.5, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors, and relative to Φ.
@@ -44,7 +40,7 @@ class NeuronSample(NamedTuple):
     """Weighted points under the density of one neuron of a layer."""
 
     density: NeuronDensity
-    u: Array
+    h: Array
     weights: Array
 
 
@@ -54,6 +50,7 @@ class Diagnostics:
 
     steps: int  # of the outer iteration
     drift: float  # of Φ during the average, relative to its size; for quasi-Monte Carlo the last change
+    noise: float  # variance of log w between replicates; it biases all of them alike
     residual: float  # difference of Φ from its average over the final density, relative to its size
     acceptance: float  # smallest of the replicates
     r_hat: float  # potential scale reduction of the chains
@@ -88,44 +85,57 @@ class Solution:
         total = -0.5 * np.einsum("no,rno->r", posterior.targets, posterior.residuals(features[-1]))
         for kernel, sample in zip(features, self.samples, strict=True):
             total += 0.5 * np.einsum("rij,rij->r", kernel, sample.density.coupling)
-            total += log_normaliser(sample.density, sample.u.shape[1], seed)
+            total += log_normaliser(sample.density, sample.h.shape[1], seed)
         return float(total.mean()), float(total.std(ddof=1) / np.sqrt(len(total)))
 
 
 def solve(
-    posterior: Posterior, kernel: Array, points: Sequence[Any], start: str, report: Callable[[str], None]
+    posterior: Posterior,
+    kernel: Array,
+    replicates: int,
+    make_points: Callable[[NeuronDensity, int], Any],
+    start: str,
+    tolerance: float,
+    report: Callable[[int], None],
 ) -> Solution:
-    """Solve (16.4) from one start, beginning at Φ before learning; `points` has one entry for each layer."""
+    """Solve (16.4) from one start, beginning at Φ before learning.
+
+    `make_points` returns points under the density of a layer, given its index; `tolerance` bounds the relative bias.
+    """
     steps = 0
 
-    def step(state: State, scale: float = 1.0, gains: Gains = LARGE) -> tuple[State, float]:
+    def step(state: State, scale: float = 1.0, gain: float = GAIN) -> tuple[State, float]:
         nonlocal steps
         steps += 1
-        report(f"{start} start, step {steps}")
+        report(steps)
         try:
             with np.errstate(all="ignore"):  # what overflows is refused by `update`
-                return update(posterior.scaled(scale), state, points, gains)
+                return update(posterior.scaled(scale), state, points, gain)
         except np.linalg.LinAlgError:
-            raise diverged("a covariance is not positive definite") from None
+            raise diverged("a covariance is not finite") from None
 
-    state, change = State.lazy(posterior, kernel, len(points[0].u)), np.inf
+    state, change = State.lazy(posterior, kernel, replicates), np.inf
+    points = [make_points(density, layer) for layer, density in enumerate(state.densities(posterior))]
     for scale in _ramp(posterior, kernel, start):
         state, change = step(state, scale)
     if isinstance(points[0], QuasiMonteCarlo):
         while change > _TOLERANCE and steps < _MOST_STEPS:
             state, change = step(state)
-        numbers = Diagnostics(steps, change, change, 1.0, 1.0, min(cloud.effective for cloud in points))
+        numbers = Diagnostics(steps, change, 0.0, change, 1.0, 1.0, min(cloud.effective for cloud in points))
         settled = change <= _TOLERANCE and numbers.effective_samples >= _FEWEST_EFFECTIVE
     else:
-        state, drift, settled = _averaged(posterior, state, step, points)
-        mixed = [cloud.mixing() for cloud in points]
+        mean = state
+        for stage in range(_MOST_STAGES):
+            state, mean, drift, noise, settled = _stage(posterior, state, step, points, GAIN / 4**stage)
+            if quiet := noise * _BIAS_BY_NOISE <= tolerance:
+                break
+        state, mixed = mean, [cloud.mixing() for cloud in points]
         acceptance = min(float(cloud.acceptance.min()) for cloud in points)
         r_hat, effective = max(one[0] for one in mixed), min(one[1] for one in mixed)
         residual = max(map(_residual, state.features, state.densities(posterior), points))
-        numbers = Diagnostics(steps, drift, residual, acceptance, r_hat, effective)
-        settled = settled and r_hat <= _MIXED and residual <= _LARGEST_RESIDUAL
-    spread = np.linalg.norm(state.features[-1].std(axis=0, ddof=1)) / np.sqrt(len(points[0].u))
-    settled = settled and bool(spread <= _LARGEST_ERROR * np.linalg.norm(state.features[-1].mean(axis=0)))
+        numbers = Diagnostics(steps, drift, noise, residual, acceptance, r_hat, effective)
+        settled = settled and quiet and r_hat <= _MIXED and residual <= max(_LARGEST_RESIDUAL, tolerance)
+    settled = settled and 1.0 / compared(state.features[-1])[1] <= _LARGEST_ERROR
     pairs = zip(state.densities(posterior), points, strict=True)
     samples = tuple(_kept(density, cloud) for density, cloud in pairs)
     return Solution(start, posterior, state, samples, _rate(posterior, samples), settled, numbers)
@@ -139,58 +149,44 @@ def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
     return [*ramp, *detour, *detour[::-1], *[1.0] * _FEWEST_STEPS]
 
 
-def _averaged(
-    posterior: Posterior, state: State, step: Callable[..., Any], points: Sequence[Chains]
-) -> tuple[State, float, bool]:
-    """The unknowns without bias, the relative drift of Φ between the last two windows, and whether it counts as none.
-
-    Noise of the unknowns biases their averages in proportion to the gains. Large gains find the solution; then gains
-    fall, until the averages of two stages, extrapolated to a gain of zero, are close to that of the last one.
-    """
-    size = points[0].u.shape[1:]
-    if LARGE.most(*size) > _MEASURE[0].most(*size):
-        state, rough, _, _ = _stage(posterior, state, step, points, LARGE)
-        if size[1] > _FEW:  # the bias fades slowly
-            better = _stage(posterior, state, step, points, LARGE._replace(slower=4.0))[1]
-            state = _shifted(rough, better, _AHEAD)
-    stages: list[State] = []
-    for gains in _MEASURE:
-        state, mean, drift, settled = _stage(posterior, state, step, points, gains)
-        stages.append(mean)
-        if len(stages) > 1:
-            last = _shifted(stages[-2], mean, _AHEAD)
-            bias = np.linalg.norm(last.features - mean.features) / np.linalg.norm(last.features)
-            if bias <= _LARGEST_BIAS:
-                break
-    return last, drift, settled and bool(bias <= _LARGEST_BIAS)
-
-
 def _stage(
-    posterior: Posterior, state: State, step: Callable[..., Any], points: Sequence[Chains], gains: Gains
-) -> tuple[State, State, float, bool]:
-    """Repeat windows of steps until two in a row agree: the state, the mean of both, drift of Φ, whether they agree."""
+    posterior: Posterior, state: State, step: Callable[..., Any], points: Sequence[Chains], gain: float
+) -> tuple[State, State, float, float, bool]:
+    """Repeat windows of steps until two in a row agree.
+
+    Returns the state, its mean over both windows, the drift of Φ between them, the noise of log w, and whether they
+    agree.
+    """
     windows: list[State] = []
-    drift, settled, length = np.inf, False, _WINDOW * int(np.sqrt(gains.slower))
-    for number in range(_MOST_WINDOWS):
+    length = int(_WINDOW * np.sqrt(GAIN / gain))
+    for _ in range(_MOST_WINDOWS):
         for cloud in points:
             del cloud.trace[:-length]
         windows.append(State(*(np.zeros_like(one) for one in state)))
-        for _ in range(length):
-            state, _ = step(state, gains=gains)
+        noise = 0.0
+        for number in range(length):
+            state, _ = step(state, gain=gain)
             for total, one in zip(windows[-1], state, strict=True):
                 total += one / length
-        if len(windows) == 1:
-            continue
-        drift, agree = _drift(posterior.targets, *windows[-2:])
-        settled = agree and (gains.slower == 1 or gains.noise == 1.0 or drift <= _LARGEST_DRIFT)
+            if number % (length // _NOISE_SAMPLES) == 0:
+                noise += _noise(state.densities(posterior), points) / _NOISE_SAMPLES
+        drift, agree = _drift(posterior.targets, *windows[-2:]) if len(windows) > 1 else (np.inf, False)
+        settled = agree and drift <= _LARGEST_DRIFT
         if settled:
             break
         length *= 2 if agree else 1  # noise hides a drift
-        slow = gains.noise == 1.0 and gains.slower > 1.0 and number + 3 <= _MOST_WINDOWS
-        if slow and not agree and (ahead := _steps_ahead(windows)):
-            state, windows = _shifted(windows[-2], windows[-1], ahead), []
     mean = State(*(0.5 * (a + b) for a, b in zip(*windows[-2:], strict=True)))
-    return state, mean, drift, settled
+    return state, mean, drift, noise, settled
+
+
+def _noise(densities: Sequence[NeuronDensity], points: Sequence[Chains]) -> float:
+    """Variance of log w between replicates at the points of the first one, the largest of all layers."""
+    variances = []
+    for density, cloud in zip(densities, points, strict=True):
+        features = density.phi(cloud.h[0])
+        logs = -0.5 * np.einsum("pi,rpi->rp", features, features @ density.coupling)
+        variances.append(float(np.mean((logs - logs.mean(axis=1, keepdims=True)).var(axis=0, ddof=1))))
+    return max(variances)
 
 
 def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> float:
@@ -204,37 +200,11 @@ def _residual(kernel: Array, density: NeuronDensity, cloud: Chains) -> float:
     total, size = np.zeros_like(kernel), float(np.linalg.norm(kernel.mean(axis=0)))
     for move in range(1, _MOST_CHECKED + 1):
         weights = cloud.update(density)
-        total += second_moments(density.phi(density.preactivations(cloud.u)), weights)
+        total += second_moments(density.phi(cloud.h), weights)
         residual = float(np.linalg.norm((total / move - kernel).mean(axis=0))) / size
         if move >= _CHECKED and residual <= _LARGEST_RESIDUAL:
             break
     return residual
-
-
-def _steps_ahead(windows: Sequence[State]) -> float:
-    """How many of its last steps the mean is from its limit if steps shrink by one factor (Aitken); 0 if unclear."""
-    if len(windows) < 3:
-        return 0.0
-    means = [one.features.mean(axis=1) for one in windows[-3:]]
-    before, step = means[1] - means[0], means[2] - means[1]
-    factor = float(np.sum(before * step) / np.sum(before**2))
-    return min(factor, _LARGEST_FACTOR) / (1.0 - min(factor, _LARGEST_FACTOR)) if 0.3 < factor < 1.0 else 0.0
-
-
-def _shifted(first: State, second: State, ahead: float) -> State:
-    return State(*(_extrapolated(a, b, ahead) for a, b in zip(first, second, strict=True)))
-
-
-def _extrapolated(first: Array, second: Array, ahead: float) -> Array:
-    """second + ahead · (second − first) for small differences, along a curve of positive definite matrices."""
-    values, vectors = np.linalg.eigh(second)
-    root = vectors * np.sqrt(np.maximum(values, 1e-12 * values[..., -1:]))[..., None, :]
-    inverse = np.linalg.inv(root)
-    ratios, turn = np.linalg.eigh(inverse @ first @ inverse.swapaxes(-1, -2))
-    turned = root @ turn
-    return np.asarray(
-        (turned * (np.clip(ratios, 0.1, 10.0) ** -ahead)[..., None, :]) @ turned.swapaxes(-1, -2)
-    )
 
 
 def _drift(targets: Array, first: State, second: State) -> tuple[float, bool]:
@@ -259,13 +229,13 @@ def _kept(density: NeuronDensity, cloud: Any) -> NeuronSample:
     """Points under the final density: of chains after several moves, of a rule all points."""
     if isinstance(cloud, QuasiMonteCarlo):
         weights = cloud.update(density)
-        return NeuronSample(density, cloud.u, weights)
+        return NeuronSample(density, cloud.h, weights)
     states = []
-    for _ in range(max(1, _KEPT // cloud.u[..., 0].size)):
+    for _ in range(max(1, _KEPT // cloud.h[..., 0].size)):
         cloud.update(density)
-        states.append(cloud.u)
-    u = np.concatenate(states, axis=1)
-    return NeuronSample(density, u, np.full(u.shape[:2], 1.0 / u.shape[1]))
+        states.append(cloud.h)
+    h = np.concatenate(states, axis=1)
+    return NeuronSample(density, h, np.full(h.shape[:2], 1.0 / h.shape[1]))
 
 
 def _rate(posterior: Posterior, samples: Sequence[NeuronSample]) -> float:
@@ -275,14 +245,13 @@ def _rate(posterior: Posterior, samples: Sequence[NeuronSample]) -> float:
         zip(posterior.layers, samples, strict=True)
     ):
         if layer.is_recurrent(index):
-            u, weights = points[:, :_RATE_POINTS], all_weights[:, :_RATE_POINTS]
-            h = density.preactivations(u)
+            h, weights = points[:, :_RATE_POINTS], all_weights[:, :_RATE_POINTS]
             features, slopes = layer.phi(h), layer.phi.derivative(h)
             weighted = slopes * (weights / weights.sum(axis=-1, keepdims=True))[..., None]
             squares = np.einsum("rpi,rpi->ri", weighted, slopes).mean(axis=0)
             rates.append(float(np.sqrt(layer.weight * squares.max())))
-            inverse = np.linalg.solve(density.root.swapaxes(-1, -2), u.swapaxes(-1, -2))
-            for i in range(u.shape[-1]):
+            inverse = (density.whitened(h) @ density.inverse).swapaxes(-1, -2)  # Λ⁻¹h
+            for i in range(h.shape[-1]):
                 isolated = layer.weight * ((inverse * weighted[:, None, :, i]) @ features).mean(axis=0)
                 rates.append(float(np.abs(np.linalg.eigvals(isolated)).max()))
     return max(rates)
