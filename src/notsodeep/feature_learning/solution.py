@@ -20,8 +20,10 @@ _RICHER = 2.0
 _NEARLY_LAZY, _STEPS_PER_FOLD, _FEWEST_STEPS = 0.1, 48, 120
 # Each stage divides the gain by four, until the noise of log w is small: it biases Φ by less than half of itself.
 _MOST_STAGES, _BIAS_BY_NOISE = 6, 0.5
-# Steps of a window at the largest gain; most windows of a stage; measurements of the noise in a window.
+# Steps of a window at the largest gain; most steps of a stage in such windows; measurements of the noise in a window.
 _WINDOW, _MOST_WINDOWS, _NOISE_SAMPLES = 320, 30, 8
+# Noise of log w beyond which points no longer follow the density.
+_OVERWHELMING = 10.0
 # Drift that counts as none, in standard errors (of Φ, of the alignment) and relative to Φ; R-hat if mixed.
 _DRIFT, _ALIGNMENT_DRIFT, _LARGEST_DRIFT, _MIXED = 1.5, 2.5, 0.01, 1.1
 # Solutions are distinct if they differ by more than these: standard errors, and relative to Φ.
@@ -158,8 +160,9 @@ def _stage(
     agree.
     """
     windows: list[State] = []
-    length = int(_WINDOW * np.sqrt(GAIN / gain))
-    for _ in range(_MOST_WINDOWS):
+    length, taken = int(_WINDOW * np.sqrt(GAIN / gain)), 0
+    most = _MOST_WINDOWS * length
+    while taken < most:
         for cloud in points:
             del cloud.trace[:-length]
         windows.append(State(*(np.zeros_like(one) for one in state)))
@@ -170,6 +173,9 @@ def _stage(
                 total += one / length
             if number % (length // _NOISE_SAMPLES) == 0:
                 noise += _noise(state.densities(posterior), points) / _NOISE_SAMPLES
+        if not noise <= _OVERWHELMING:
+            raise diverged(f"the noise of sampling overwhelms the density (variance of log w: {noise:.1g})")
+        taken += length
         drift, agree = _drift(posterior.targets, *windows[-2:]) if len(windows) > 1 else (np.inf, False)
         settled = agree and drift <= _LARGEST_DRIFT
         if settled:
