@@ -140,7 +140,7 @@ def solve(
     settled = settled and 1.0 / compared(state.features[-1])[1] <= _LARGEST_ERROR
     pairs = zip(state.densities(posterior), points, strict=True)
     samples = tuple(_kept(density, cloud) for density, cloud in pairs)
-    return Solution(start, posterior, state, samples, _rate(posterior, samples), settled, numbers)
+    return Solution(start, posterior, state, samples, _rate(posterior, samples), bool(settled), numbers)
 
 
 def _ramp(posterior: Posterior, kernel: Array, start: str) -> list[float]:
