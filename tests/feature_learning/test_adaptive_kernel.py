@@ -250,6 +250,14 @@ def test_unbounded_activation_at_large_richness_is_refused_with_a_remedy():
         nsd.adaptive_kernel(nsd.DEQ("relu", 0.4), X, Y, 3.0, 40.0, **FAST)
 
 
+def test_noise_that_overwhelms_the_density_is_an_error():
+    """Features of a ReLU DEQ that grow without bound once kept the iteration busy for minutes."""
+    rows = np.random.default_rng(1).standard_normal((12, 6)) / np.sqrt(6)
+    arguments = (nsd.DEQ("relu", 0.4), rows, np.sign(rows[:, 0]), 0.8, 2.56)
+    with pytest.raises(ConvergenceError, match="overwhelms"):
+        nsd.adaptive_kernel(*arguments, method="sampling", starts=("lazy",), chains=32)
+
+
 def test_relu_at_small_richness_by_both_methods():
     relu = nsd.DEQ("relu", 0.4)
     rule = nsd.adaptive_kernel(relu, X, Y, 0.2, 0.16, **FAST)
@@ -299,6 +307,7 @@ def test_plot_and_repr(rich):
         ({"richness": -1.0}, "richness"),
         ({"y": np.array([1.0, np.nan, 1.0, -1.0])}, "NaN"),
         ({"precision": -1.0}, "precision"),
+        ({"tolerance": 0.0}, "tolerance"),
         ({"method": "exact"}, "method"),
         ({"X": np.eye(9), "y": np.ones(9), "method": "quasi-monte-carlo"}, "up to 8"),
         ({"starts": ()}, "starts"),

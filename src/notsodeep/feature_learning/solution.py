@@ -173,8 +173,6 @@ def _stage(
                 total += one / length
             if number % (length // _NOISE_SAMPLES) == 0:
                 noise += _noise(state.densities(posterior), points) / _NOISE_SAMPLES
-        if not noise <= _OVERWHELMING:
-            raise diverged(f"the noise of sampling overwhelms the density (variance of log w: {noise:.1g})")
         taken += length
         drift, agree = _drift(posterior.targets, *windows[-2:]) if len(windows) > 1 else (np.inf, False)
         settled = agree and drift <= _LARGEST_DRIFT
@@ -192,6 +190,10 @@ def _noise(densities: Sequence[NeuronDensity], points: Sequence[Chains]) -> floa
         features = density.phi(cloud.h[0])
         logs = -0.5 * np.einsum("pi,rpi->rp", features, features @ density.coupling)
         variances.append(float(np.mean((logs - logs.mean(axis=1, keepdims=True)).var(axis=0, ddof=1))))
+    if not max(variances) <= _OVERWHELMING:
+        raise diverged(
+            f"the noise of sampling overwhelms the density (variance of log w: {max(variances):.1g})"
+        )
     return max(variances)
 
 
