@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.points import Chains
 from notsodeep.feature_learning.self_consistency import Posterior, State, update
 from notsodeep.feature_learning.solution import _noise, _residual
+from notsodeep_lab.papers.learned_features import labelled
 from notsodeep_lab.papers.weight_posterior import WeightPosterior
 
 RNG = np.random.default_rng(0)
@@ -228,6 +230,38 @@ def test_networks_that_learn_have_this_kernel(rich):
     np.testing.assert_allclose(rich.predict(NEW), networks.outputs.mean(axis=0)[4:], atol=0.03)
 
 
+def network_products(after, seed, width=300):
+    """φ(h)ᵀφ(h0)/m: weights are drawn given pre-activations h from theory, h0 is reached by iteration from zero."""
+    rng, inputs = np.random.default_rng(seed), after.X
+    points = after.solutions[0].samples[0].h[seed]
+    h = points[rng.choice(len(points), width, p=after.solutions[0].samples[0].weights[seed])]
+    features = np.tanh(h) / np.sqrt(width)
+    recurrent, first = (rng.standard_normal((width, k)) for k in (width, inputs.shape[1]))
+    covariance = 0.4 * features.T @ features + 0.6 * inputs @ inputs.T
+    drawn = np.sqrt(0.4) * recurrent @ features + np.sqrt(0.6) * first @ inputs.T
+    pull = np.linalg.solve(covariance, (h - drawn).T).T
+    recurrent, first = recurrent + np.sqrt(0.4) * pull @ features.T, first + np.sqrt(0.6) * pull @ inputs
+    state = np.zeros_like(h)
+    for _ in range(300):
+        state = np.sqrt(0.4 / width) * recurrent @ np.tanh(state) + np.sqrt(0.6) * first @ inputs.T
+    return np.tanh(h).T @ np.tanh(state) / width
+
+
+@pytest.mark.parametrize(("seed", "reached"), [(0, True), (3, False)])
+def test_networks_with_several_equilibria_are_noticed(seed, reached):
+    """After learning, iteration from zero may end at another equilibrium than the one in the equations."""
+    rows, labels = labelled("sparse", 8, 6, seed)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        after = nsd.adaptive_kernel(DEQ, rows, labels, 0.8, 2.56, starts=("lazy",), chains=512)
+    assert after.converged
+    assert after.reached == reached
+    assert any("Iteration from zero" in str(one.message) for one in caught) != reached
+    networks = np.mean([network_products(after, one) for one in range(8)], axis=0)
+    distance = np.linalg.norm(networks - after.kernel) / np.linalg.norm(after.kernel)
+    assert distance == pytest.approx(after.misses[0], abs=0.1)
+
+
 def test_gradient_over_all_weights():
     weights = WeightPosterior(DEQ, X, Y, 8, 1.0, 4.0)
     u, direction = (np.random.default_rng(seed).standard_normal((2, weights.dimension)) for seed in (1, 2))
@@ -283,8 +317,8 @@ def test_solutions_are_told_apart_by_their_standard_errors(rich):
     noise, other = shifted(0.5 * error), shifted(max(20.0 * error, 0.1))
     assert not solution.is_distinct(noise)
     assert solution.is_distinct(other)
-    kept, evidences = _ranked([solution, noise, other], 0)
-    assert len(kept) == 2
+    kept, misses, evidences = _ranked([solution, noise, other], 0)
+    assert len(kept) == len(misses) == 2
     assert evidences[0, 0] >= evidences[1, 0]
 
 

@@ -14,7 +14,7 @@ from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.neuron_density import NeuronDensity
-from notsodeep.feature_learning.new_samples import new_outputs
+from notsodeep.feature_learning.new_samples import missed_equilibrium, new_outputs
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.feature_learning.self_consistency import Posterior
 from notsodeep.feature_learning.solution import STARTS, Solution, solve
@@ -28,6 +28,8 @@ METHODS = ("auto", "sampling", "quasi-monte-carlo")
 MOST_SAMPLES, _MOST_FOR_RULE = 200, 8
 # Independent replicates behind standard errors, and those of many samples; how many are many.
 _REPLICATES, _FEW_REPLICATES, _MANY = 8, 4, 32
+# Distance from zero's equilibrium, relative to the kernel, up to which it counts as the learned one.
+_LARGEST_MISS = 0.05
 # Points of each rule; chains of each replicate, at least and per sample.
 _RULE_POINTS, _CHAINS, _CHAINS_PER_SAMPLE = 2048, 256, 6
 
@@ -42,7 +44,8 @@ class AdaptiveKernel(Shown):
         lazy_kernel: the conjugate kernel, which wide networks keep in the lazy limit γ → 0.
         outputs: f on the training samples, (n,) or (n, outputs).
         outputs_error: standard error of each of them.
-        solutions: all distinct solutions found, the most probable first.
+        solutions: all distinct solutions found, reached ones first, then the most probable first.
+        misses: for each solution, how far iteration from zero ends from its equilibrium, relative to its kernel.
         log_evidences: log posterior of each solution per neuron and its standard error; NaN if there is only one.
         model: the model.
         X: the samples.
@@ -55,6 +58,7 @@ class AdaptiveKernel(Shown):
     outputs: Array
     outputs_error: Array
     solutions: tuple[Solution, ...]
+    misses: Array
     log_evidences: Array
     model: Model
     X: Array
@@ -64,6 +68,14 @@ class AdaptiveKernel(Shown):
     def converged(self) -> bool:
         """Whether the iteration settled and the chains mixed; `solutions[0].diagnostics` has the numbers."""
         return self.solutions[0].converged
+
+    @property
+    def reached(self) -> bool:
+        """Whether iteration from zero, as in `DEQNet`, leads to the learned equilibrium at the training samples.
+
+        Otherwise networks that are solved this way do not have this kernel.
+        """
+        return bool(self.misses[0] <= _LARGEST_MISS)
 
     @property
     def rate(self) -> float:
@@ -107,7 +119,7 @@ class AdaptiveKernel(Shown):
         return plot_kernel_change(self, ax=ax)
 
     def _facts(self) -> dict[str, Any]:
-        names = ("change", "alignment", "lazy_alignment", "rate", "converged")
+        names = ("change", "alignment", "lazy_alignment", "rate", "converged", "reached")
         shown: dict[str, Any] = {name: getattr(self, name) for name in names}
         return shown | {"largest_error": self.standard_error.max(), "solutions": len(self.solutions)}
 
@@ -201,36 +213,43 @@ def adaptive_kernel(
                 failures.append(error)
     if not found:
         raise failures[0]
-    solutions, evidences = _ranked(found, seed)
+    solutions, misses, evidences = _ranked(found, seed)
     best = solutions[0]
-    _warn(best)
+    _warn(best, misses[0])
     outputs = posterior.targets - posterior.residuals(best.state.features[-1]) / beta
     fitted = _mean_and_error(outputs[..., 0] if targets.ndim == 1 else outputs)
     kernels = _mean_and_error(best.state.features[-1])
-    return AdaptiveKernel(*kernels, lazy, *fitted, solutions, evidences, model, rows, targets)
+    return AdaptiveKernel(*kernels, lazy, *fitted, solutions, misses, evidences, model, rows, targets)
 
 
 def _report_step(report: Report, start: str, step: int) -> None:
     report(0, 0, lambda: f"{start} start, step {step}")
 
 
-def _ranked(found: list[Solution], seed: int) -> tuple[tuple[Solution, ...], Array]:
-    """Distinct solutions, the most probable first, with their evidences; unsettled ones only if there is no other."""
+def _ranked(found: list[Solution], seed: int) -> tuple[tuple[Solution, ...], Array, Array]:
+    """Distinct solutions with their misses and evidences: reached ones first, then by evidence (NaN for a single one).
+
+    Unsettled solutions count only if there is no other.
+    """
     kept: list[Solution] = []
     for one in [one for one in found if one.converged] or found[:1]:
         if all(one.is_distinct(other) for other in kept):
             kept.append(one)
+    misses = np.array([missed_equilibrium(one) for one in kept])
     if len(kept) == 1:
-        return tuple(kept), np.full((1, 2), np.nan)
+        return tuple(kept), misses, np.full((1, 2), np.nan)
     evidences = np.array([one.log_evidence(seed) for one in kept])
-    order = np.argsort(-evidences[:, 0])
-    return tuple(kept[i] for i in order), evidences[order]
+    order = np.lexsort((-evidences[:, 0], misses > _LARGEST_MISS))
+    return tuple(kept[i] for i in order), misses[order], evidences[order]
 
 
-def _warn(best: Solution) -> None:
+def _warn(best: Solution, miss: float) -> None:
     if not best.converged:
         text = f"The kernel after learning has not converged: {best.diagnostics}."
         warnings.warn(f"{text} Use more chains, or a smaller richness or precision.", stacklevel=3)
+    if miss > _LARGEST_MISS:
+        text = f"Iteration from zero ends {miss:.0%} of the kernel away from the learned equilibrium: networks solved"
+        warnings.warn(f"{text} this way do not have this kernel. Use a smaller richness.", stacklevel=3)
     if best.rate >= 1.0:
         text = f"After learning the DEQ has the contraction rate {best.rate:.3g}, 1 or more: networks have no stable"
         warnings.warn(f"{text} equilibrium. Use a smaller richness or sigma_a2.", stacklevel=3)

@@ -31,7 +31,7 @@ _TARGETS = ("single index", "sparse", "mixture")
 _TWO, _DETOUR = {"n": 24, "dimension": 6, "seed": 1, "richness": 0.26}, 1.3
 # As many samples as the equations are meant for.
 _MANY = {"n": 100, "seed": 1, "richness": 0.1}
-_COMPARED = ("change", "alignment", "lazy_alignment", "rate", "converged")
+_COMPARED = ("change", "alignment", "lazy_alignment", "rate", "converged", "reached")
 
 
 @dataclass(frozen=True)
