@@ -238,5 +238,6 @@ def _errors(rows: list[Row], target: str, n: int, richness: float) -> Iterator[E
         f"DEQ {deq['after_mse']:.3f}, lazy {deq['lazy_mse']:.3f}; twin {twin['after_mse']:.3f}, lazy "
         f"{twin['lazy_mse']:.3f}; distance of the kernels {twin['kernel_distance']:.2g}, lazy "
         f"{twin['lazy_distance']:.2g}; kernel of the DEQ changed by {deq['change']:.2g} "
-        f"(contraction rate {deq['rate']:.2f}), twin {twin['change']:.2g}",
+        f"(contraction rate {deq['rate']:.2f}), twin {twin['change']:.2g}; iteration from zero reaches the equilibrium "
+        f"of {sum(row['reached'] for row in rows if row['model'] == 'deq')} of {len(rows) // 2} DEQs",
     )
