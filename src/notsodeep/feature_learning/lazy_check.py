@@ -74,7 +74,7 @@ def lazy_check(model: Model, X: Any, y: Any, richness: float, ridge: float, *, s
     trusted = after.change <= LARGEST_CHANGE
     start = "The kernel changes" if trusted else "The lazy prediction cannot be trusted: the kernel changes"
     aligned = f"from {after.lazy_alignment:.2f} to {after.alignment:.2f}"
-    change = f"{100.0 * after.change:.0f} %"
+    change = f"{after.change:.2f} of its norm"
     return LazyCheck(
         trusted, f"{start} by {change} {where}, its alignment with the targets {aligned}.{rough}"
     )
