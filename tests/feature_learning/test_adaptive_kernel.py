@@ -319,7 +319,8 @@ def test_solutions_are_told_apart_by_their_standard_errors(rich):
     assert solution.is_distinct(other)
     kept, misses, evidences = _ranked([solution, noise, other], 0)
     assert len(kept) == len(misses) == 2
-    assert evidences[0, 0] >= evidences[1, 0]
+    assert misses[0] <= 0.05 < misses[1]  # the one that networks reach comes first, whatever the evidence
+    assert np.isfinite(evidences).all()
 
 
 def test_plot_and_repr(rich):
