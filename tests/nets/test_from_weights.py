@@ -27,6 +27,8 @@ def test_weights_trained_elsewhere_make_the_same_function() -> None:
     assert net.spec.sigma_a2 == pytest.approx(float(W.square().sum()) / 16)
     for one, other in zip(net.plain_weights(), (W, U, b, readout.weight, readout.bias), strict=True):
         assert torch.allclose(one, other, atol=1e-12)
+    pair = (readout.weight.detach().numpy(), readout.bias.tolist())
+    assert torch.equal(DEQNet.from_weights(W, U, b, "relu", pair)(rows), net(rows))
 
 
 @pytest.mark.parametrize(("padding", "pool"), [("zeros", False), ("circular", True)])
@@ -56,6 +58,9 @@ def test_filters_trained_elsewhere_make_the_same_function(padding: str, pool: bo
         ({"b": torch.zeros(2)}, "a number for each of the 3 units"),
         ({"readout": torch.zeros(2, 5)}, "a column for each of the 3 units"),
         ({"readout": nn.Sequential()}, "readout must be linear"),
+        ({"readout": (torch.ones(1, 3), torch.ones(2))}, "a number for each of the 1 outputs"),
+        ({"U": torch.ones(3, 2).to_sparse()}, "U must be an ordinary tensor"),
+        ({"W": torch.empty(3, 3, device="meta")}, "W must be an ordinary tensor"),
         ({"W": torch.full((3, 3), torch.nan)}, "NaN"),
         ({"W": torch.eye(3) * 1j}, "W must hold real numbers, not torch.complex64"),
         ({"U": np.ones((3, 2)) * 1j}, "U must hold real numbers, not complex128"),

@@ -132,17 +132,13 @@ def trained_network(weights: Path | None, activation: str) -> Any:
     """Read the weights of a DEQ from a file."""
     if weights is None:
         raise InputError("Give the file of weights first, then the data: notsodeep distill deq.pt X.csv")
-    import torch
-
     from notsodeep.cli.scenario import read_activation
     from notsodeep.nets import DEQNet
 
     arrays = _read(weights)
     readout: Any = arrays["readout"]
-    if "readout_bias" in arrays:
-        linear = torch.nn.Linear(readout.shape[1], readout.shape[0]).to(readout)
-        linear.weight.data, linear.bias.data = readout, arrays["readout_bias"].to(readout)
-        readout = linear
+    if "readout_bias" in arrays and readout.ndim == 2:
+        readout = readout, arrays["readout_bias"]
     return DEQNet.from_weights(
         arrays["W"], arrays["U"], arrays.get("b"), read_activation(activation), readout
     )

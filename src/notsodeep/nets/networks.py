@@ -87,7 +87,8 @@ class DEQNet(RowNet, EquilibriumNet):
             U: (m, inputs).
             b: (m,); None for none.
             activation: φ: a name, a formula or a function, as `DEQ` takes it.
-            readout: a `torch.nn.Linear`, or weights (outputs, m); None for the equilibrium itself.
+            readout: a `torch.nn.Linear`, weights V (outputs, m), or a pair (V, c) with a bias c (outputs,); None for
+                the equilibrium itself.
             train: "all" or "readout".
             options: of `DEQNet`: solver, adjoint, on_failure, …; dtype and device are those of W unless given.
 
@@ -159,8 +160,8 @@ class ConvDEQNet(ImageNet, EquilibriumNet):
             U: filters (m, channels, k, k).
             b: (m,); None for none.
             activation: φ: a name, a formula or a function, as `ConvDEQ` takes it.
-            readout: a `torch.nn.Linear` or weights, (outputs, m × positions) of the flattened z, or (outputs, m) with
-                `pool`; None for z itself.
+            readout: a `torch.nn.Linear`, weights V or a pair (V, c) with a bias c (outputs,); V is (outputs, m ×
+                positions) of the flattened z, or (outputs, m) with `pool`. None for z itself.
             image_size: (height, width), or one number for square images; (length,) for sequences.
             padding: "zeros" or "circular".
             pool: whether the readout sees the mean of z over positions.
@@ -335,10 +336,12 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = 
     offset = None
     if isinstance(readout, nn.Linear):
         offset, readout = readout.bias, readout.weight
+    elif isinstance(readout, tuple) and len(readout) == 2 and np.ndim(readout[0]) == 2:
+        readout, offset = readout
     if callable(readout) and not isinstance(readout, Tensor):
         raise InputError(
-            "readout must be linear: a torch.nn.Linear, or weights (outputs, m). Apply further functions to the "
-            "outputs."
+            "readout must be linear: a torch.nn.Linear, weights V (outputs, m), or (V, c) with a bias c. Apply further "
+            "functions to the outputs."
         )
     width = m if features is None else features
     rows = torch.eye(width).to(recurrent) if readout is None else _matrix(readout, "readout", recurrent)
@@ -347,7 +350,11 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = 
         raise InputError(
             f"readout must have a column for {each}, (outputs, {width}); got {tuple(rows.shape)}."
         )
-    last = rows.new_zeros(len(rows)) if offset is None else _numbers(offset, "readout.bias", recurrent)
+    last = rows.new_zeros(len(rows)) if offset is None else _numbers(offset, "The bias of readout", recurrent)
+    if last.shape != (len(rows),):
+        raise InputError(
+            f"The bias of readout must have a number for each of the {len(rows)} outputs; got {tuple(last.shape)}."
+        )
     return PlainWeights(recurrent, inputs, bias, rows, last)
 
 
@@ -362,6 +369,11 @@ def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
     """Finite floating-point numbers, a copy; of the precision and on the device of another tensor."""
     if isinstance(given, Tensor):
         values = given.detach()
+        if values.layout != torch.strided or values.is_quantized or values.is_meta:
+            raise InputError(
+                f"{name} must be an ordinary tensor; it is sparse, quantised or on the device meta. Pass "
+                f"{name}.to_dense() or {name}.dequantize(), or load it with its values."
+            )
     else:
         array = as_real(given, name)
         # torch takes neither other byte orders nor negative strides.
