@@ -37,7 +37,6 @@ NOT_RUN = {
     "git": "changes the repository",
     "twine": "publishes a release",
     "dask": "needs machines that are reached by SSH",
-    "notsodeep explore": "serves until it is stopped; tests/lab/explorer has tests of it",
 }
 # A `py` block is Python for machines that are not here: clusters. It must compile.
 PICTURES = re.compile(r"!\[[^]]*\]\((?:\.\./)*(images/pages/([^)]+))\)")

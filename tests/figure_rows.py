@@ -52,18 +52,3 @@ def accuracies() -> list[Row]:
         for width in (32, 64, 128, 256)
         for seed in (0, 1, 2)
     ]  # fmt: skip
-
-
-def races() -> list[Row]:
-    """Races of a DEQ, its twin and a plain network on two data sets."""
-    return [
-        {
-            "kind": "race", "data": data, "activation": "tanh", "mode": mode, "width": 1024, "seed": seed,
-            "model": model, "network": model, "accuracy": 0.97 - 0.02 * number, "agreement": 0.98 - 0.03 * number,
-            "epoch_seconds": 2.0 / (1 + number), "inference_seconds": 0.05 / (1 + 5 * number),
-        }
-        for data in ("digits", "mnist")
-        for mode in ("readout", "all")
-        for number, model in enumerate(("deq", "twin", "plain"))
-        for seed in (0, 1)
-    ]  # fmt: skip

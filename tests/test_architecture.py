@@ -53,8 +53,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     # The laboratory stands on the library, which never imports it.
     ("lab/plots",),
     ("lab/papers",),
-    ("lab/report",),
-    ("lab/explorer",),
     ("lab/commands",),
 )
 LAYER = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -76,14 +74,11 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "pyarrow": frozenset({"data"}),
     "typer": frozenset({"cli", "lab/commands"}),
     "rich": frozenset({"cli", "lab/commands", "progress"}),
-    "streamlit": frozenset({"lab/explorer"}),
-    "jinja2": frozenset({"lab/report"}),
-    "markupsafe": frozenset({"lab/report"}),
     "msgspec": frozenset({"lab/papers"}),
 }
 
 # `import notsodeep` must load none of these: each costs a noticeable part of a second, or is optional.
-HEAVY = ("numba", "torch", "matplotlib", "sklearn", "scipy.stats", "dask", "distributed", "zarr", "streamlit")
+HEAVY = ("numba", "torch", "matplotlib", "sklearn", "scipy.stats", "dask", "distributed", "zarr")
 
 
 @dataclass(frozen=True)
@@ -355,7 +350,7 @@ BROKEN = {
     "an assertion": ({"data/a.py": "def f(x):\n    assert x > 0"}, assertions),
     "a way around the face of papers": (
         {
-            "../notsodeep_lab/report/a.py": "from notsodeep_lab.papers.runner import reproduce",
+            "../notsodeep_lab/commands/a.py": "from notsodeep_lab.papers.runner import reproduce",
             "../notsodeep_lab/papers/runner.py": "",
         },
         ways_around_the_face,
@@ -369,7 +364,7 @@ BROKEN = {
         names_of_the_laboratory,
     ),
     "a layer of the laboratory above": (
-        {"../notsodeep_lab/papers/a.py": "from ..report import page", "../notsodeep_lab/report.py": ""},
+        {"../notsodeep_lab/papers/a.py": "from ..commands import page", "../notsodeep_lab/commands.py": ""},
         upward_imports,
     ),
     "a name with two meanings": ({"data/tables.py": "", "scale/tables.py": ""}, repeated_names),
@@ -383,7 +378,7 @@ SOUND = {
     "models.py": "from .gaussian.moments import second_moment\nfrom . import errors",
     "../notsodeep_lab/papers/__init__.py": "from notsodeep_lab.papers.runner import reproduce",
     "../notsodeep_lab/papers/runner.py": "import notsodeep as nsd\nfrom notsodeep.cli import scenario",
-    "../notsodeep_lab/report.py": "from notsodeep_lab.papers import reproduce",
+    "../notsodeep_lab/commands.py": "from notsodeep_lab.papers import reproduce",
     "errors.py": "import os\nopen('x', 'rb')\nos.open('x', 0)\npath.open(mode='wb')\npath.read_text(encoding='utf-8')",
     "gaussian/__init__.py": "from .moments import second_moment",
     "gaussian/moments.py": "import numpy.linalg, scipy.special\nfrom . import rules\nfrom .. import errors",

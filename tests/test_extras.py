@@ -53,7 +53,6 @@ KERNEL = "nsd.conjugate_kernel(nsd.DEQ('tanh', 0.2), [[1.0, 0.0], [0.0, 1.0]], "
         ("torch", "import_module('notsodeep.convergence.certify')"),
         ("matplotlib", "import_module('notsodeep.figures')"),
         ("msgspec", "import_module('notsodeep_lab.papers.runner')"),
-        ("jinja2", "import_module('notsodeep_lab.report.sections')"),
         ("zarr", KERNEL + "out='G.zarr')"),
         ("zarr", "nsd.open_kernel('G.zarr')"),
         ("distributed", KERNEL + "out='G.zarr', client=1)"),
@@ -84,7 +83,6 @@ except nsd.InputError as error:
         ("matplotlib", ("design", "--figure", "twin.png", "--save", "twin.json")),
         ("zarr", ("kernel", "digits", "--n", "30", "--out", "G.zarr")),
         ("msgspec", ("reproduce", "--list")),
-        ("jinja2", ("report",)),
     ],
 )
 def test_a_command_that_needs_an_extra_names_it_before_any_work(
@@ -124,11 +122,11 @@ def test_an_installed_package_is_returned_and_a_broken_one_speaks_for_itself(
     import zarr
 
     assert needed("zarr", "A kernel on disk") is zarr
-    (tmp_path / "streamlit.py").write_text("raise ImportError('a library of the system is too old')")
+    (tmp_path / "torchdiffeq.py").write_text("raise ImportError('a library of the system is too old')")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "streamlit", raising=False)
+    monkeypatch.delitem(sys.modules, "torchdiffeq", raising=False)
     with pytest.raises(ImportError, match="too old") as caught:
-        needed("streamlit", "The explorer")
+        needed("torchdiffeq", "A neural ODE")
     assert not isinstance(caught.value, InputError)
 
 

@@ -19,7 +19,7 @@ def test_the_commands_of_the_laboratory_are_those_that_the_package_declares() ->
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = project["entry-points"][entry.COMMANDS]
     installed = {one.name: one.value for one in importlib.metadata.entry_points(group=entry.COMMANDS)}
-    assert declared.keys() == {"explore", "report", "reproduce"}
+    assert declared.keys() == {"reproduce"}
     assert declared.items() <= installed.items(), "install the package anew: its entry points have changed"
 
 
@@ -41,7 +41,7 @@ def test_a_package_adds_a_command_and_one_that_cannot_be_loaded_is_left_out(
 
 def test_help_lists_them_all() -> None:
     shown = CliRunner().invoke(entry.app, ["--help"], env={"COLUMNS": "100"}).output
-    for name in ("demo", "kernel", "verdict", "reproduce", "report", "explore"):
+    for name in ("demo", "kernel", "verdict", "reproduce"):
         assert f" {name} " in shown
     commands = shown.partition("Commands")[2]
     places = [commands.index(f" {name} ") for name in ("demo", "forecast", "verdict", "kernel", "reproduce")]

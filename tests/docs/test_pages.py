@@ -35,7 +35,6 @@ WORDS = {
     "how-to/train.md": HOW_TO,
     "how-to/scikit-learn.md": HOW_TO,
     "how-to/large-data.md": HOW_TO,
-    "how-to/explorer.md": HOW_TO,
     "how-to/cli.md": HOW_TO,
     "concepts/twins.md": CONCEPTS,
     "concepts/limits.md": CONCEPTS,

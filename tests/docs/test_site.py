@@ -28,7 +28,6 @@ ROOT = Path(__file__).parents[2]
 ROOMS = (
     *(f"notsodeep.{room}" for room in (*notsodeep._ROOMS, "figures")),
     "notsodeep_lab.papers",
-    "notsodeep_lab.report",
 )
 ELSEWHERE = {"notsodeep.kernels.Kernel": "notsodeep.kernel_names"}
 

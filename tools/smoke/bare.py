@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # python -I leaves the script's 
 
 from common import expect, is_installed_here, notsodeep, run_all, says
 
-OPTIONAL = ("torch", "matplotlib", "zarr", "dask", "distributed", "streamlit", "jinja2", "msgspec")
+OPTIONAL = ("torch", "matplotlib", "zarr", "dask", "distributed", "msgspec")
 HEAVY = ("numpy", "scipy", "numba", "sklearn", "typer")
 
 
@@ -170,8 +170,6 @@ def missing_in_commands() -> None:
         ("plot", ["design", "--figure", "twin.png"]),
         ("scale", ["kernel", "digits", "--n", "50", "--out", "G.zarr"]),
         ("scale", ["kernel", "rows.zarr"]),
-        ("lab", ["explore"]),
-        ("lab", ["report"]),
         ("lab", ["reproduce", "--list"]),
     ]
     for extra, arguments in typed:

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # python -I leaves the script's 
 
 from common import expect, is_installed_here, notsodeep, run_all, says
 
-OPTIONAL = ("torch", "matplotlib", "zarr", "dask.array", "distributed", "streamlit")
+OPTIONAL = ("torch", "matplotlib", "zarr", "dask.array", "distributed")
 
 
 def environment() -> None:
@@ -121,19 +121,14 @@ def commands() -> None:
 
 
 def experiments() -> None:
-    """an experiment of a paper runs and is reported."""
+    """an experiment of a paper runs and writes its page."""
     notsodeep("reproduce", "icml-error")
-    notsodeep("report", "--out", "results.html")
-    expect("icml-error" in Path("results.html").read_text(encoding="utf-8"), "The report does not name it.")
-
-
-def explorer() -> None:
-    """the explorer explains itself."""
-    says(notsodeep("explore", "--help")[0], "localhost", "explore --help")
+    pages = list(Path("results").glob("icml-error/*/results.md"))
+    expect(len(pages) == 1, "The experiment left no page.")
 
 
 CHECKS = (
-    environment, networks, certificates, figures, stored_kernels, estimators, commands, experiments, explorer,
+    environment, networks, certificates, figures, stored_kernels, estimators, commands, experiments,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The model, the data and the comparisons that the command line and the explorer share."""
+"""The model, the data and the comparisons of the command line."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def scaled_samples(table: TableData, scale: str) -> PreparedSamples:
 
 @dataclass(frozen=True)
 class Data:
-    """The source of the samples: the data options of every command, and of the explorer.
+    """The source of the samples: the data options of every command.
 
     Attributes:
         source: "mixture" (Gaussian classes as in the papers), "sphere" (unit vectors), a data set ("digits",

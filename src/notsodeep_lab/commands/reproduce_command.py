@@ -68,8 +68,8 @@ def reproduce(
     """Reproduce the figures and tables of the papers, and compare the paper's numbers with ours.
 
     A run can be stopped at any time; the same command continues it. Results are stored in results/NAME/HASH, where
-    HASH identifies the settings: spec.toml, rows.jsonl, figure.png, .svg and .pdf, and provenance.json (versions,
-    commit, machine, times).
+    HASH identifies the settings: results.md (the page to read), spec.toml, rows.jsonl, figure.png, .svg and .pdf, and
+    provenance.json (versions, commit, machine, times).
 
     Examples:
     notsodeep reproduce --list
@@ -122,6 +122,7 @@ def _reproduce_all(experiments: list[Experiment[Any]], request: _Request, summar
 
 def _reproduce_one(experiment: Experiment[Any], request: _Request, summary: _Summary) -> None:
     from notsodeep.progress import progress_bar
+    from notsodeep_lab.commands.results_page import write_page
     from notsodeep_lab.papers import reproduce as run
 
     spec = _spec(experiment, request)
@@ -143,8 +144,10 @@ def _reproduce_one(experiment: Experiment[Any], request: _Request, summary: _Sum
         )
         raise typer.Exit(_INTERRUPTED)
     figures = _draw(experiment, outcome)
+    with explained_errors(outcome.folder):
+        page = write_page(experiment, outcome, figures)
     summary.experiments.append(_as_dict(experiment, outcome, figures))
-    _print_outcome(experiment, outcome, request)
+    _print_outcome(experiment, outcome, page, request)
 
 
 def _spec(experiment: Experiment[Any], request: _Request) -> Spec:
@@ -190,12 +193,12 @@ def _as_dict(experiment: Experiment[Any], outcome: Outcome, figures: list[Path])
     }
 
 
-def _print_outcome(experiment: Experiment[Any], outcome: Outcome, request: _Request) -> None:
+def _print_outcome(experiment: Experiment[Any], outcome: Outcome, page: Path, request: _Request) -> None:
     """Print a summary, on stderr if stdout has the JSON."""
     target = errors if request.as_json else console
     known = f" ({outcome.reused} from an earlier run)" if outcome.reused else ""
     say(
-        f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows in {outcome.folder}",
+        f"{experiment.name}: {outcome.total} tasks{known}, {len(outcome.rows)} rows, results in {page}",
         target,
     )
     if outcome.expectations:

@@ -15,7 +15,6 @@ from notsodeep.extras import needed
 needed("msgspec", "An experiment (notsodeep_lab.papers)")
 
 from notsodeep_lab.papers.aistats import Aistats1
-from notsodeep_lab.papers.conv_twins import ConvTwins
 from notsodeep_lab.papers.errata import Errata
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep_lab.papers.experiment_settings import Spec
@@ -26,8 +25,8 @@ from notsodeep_lab.papers.learned_features import LearnedFeatures
 from notsodeep_lab.papers.learning_curves import LearningCurves
 from notsodeep_lab.papers.loops import Loops
 from notsodeep_lab.papers.neural_odes import NeuralODEs
-from notsodeep_lab.papers.ours import RefinedEquivalent, SpectrumPrediction, Twins, Width
-from notsodeep_lab.papers.results_reader import Result, read_results
+from notsodeep_lab.papers.ours import SpectrumPrediction, Width
+from notsodeep_lab.papers.results_folder import read_provenance
 from notsodeep_lab.papers.runner import Outcome, absent_data, checked_spec, read_outcome, reproduce
 
 __all__ = [
@@ -35,7 +34,6 @@ __all__ = [
     "Expectation",
     "Experiment",
     "Outcome",
-    "Result",
     "Row",
     "Size",
     "Spec",
@@ -46,7 +44,7 @@ __all__ = [
     "find",
     "has_figure",
     "read_outcome",
-    "read_results",
+    "read_provenance",
     "reproduce",
 ]
 
@@ -61,10 +59,7 @@ _KINDS: tuple[type[Experiment[Any]], ...] = (
     IcmlError,
     IcmlMatching,
     IcmlAccuracy,
-    RefinedEquivalent,
     SpectrumPrediction,
-    Twins,
-    ConvTwins,
     Width,
     LearningCurves,
     Loops,

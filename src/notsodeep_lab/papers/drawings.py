@@ -13,10 +13,8 @@ from matplotlib.legend import Legend
 
 from notsodeep.errors import InputError
 from notsodeep.figures.style import legend_below, new_figure, styled
-from notsodeep_lab.plots.bar_plots import plot_race
 from notsodeep_lab.plots.experiment_lines import (
     plot_accuracy_gaps,
-    plot_depths,
     plot_draws,
     plot_errors,
     plot_last_losses,
@@ -153,27 +151,11 @@ def _draw_spectrum(rows: Rows) -> Figure:
     )
 
 
-def _draw_twins(rows: Rows) -> Figure:
-    shown = {
-        "accuracy": "accuracy",
-        "agreement": "agreement with the DEQ",
-        "inference_seconds": "inference time",
-        "epoch_seconds": "time per epoch",
-    }
-    return arrange(
-        [(heading, partial(plot_race, rows, field)) for field, heading in shown.items()], columns=2
-    )
-
-
 def _draw_width(rows: Rows) -> Figure:
     panels = _panels(needed(rows, "width"), ["kernel"], plot_widths)
     if chosen(rows, kind="draws"):
         panels.append(("mean of several networks, CK", partial(plot_draws, rows)))
     return arrange(panels, columns=2)
-
-
-def _draw_conv_twins(rows: Rows) -> Figure:
-    return arrange(_panels(needed(rows, "image-twin"), ["kernel"], plot_depths), columns=2)
 
 
 def _draw_learning_curves(rows: Rows) -> Figure:
@@ -203,10 +185,7 @@ DRAWINGS: dict[str, Callable[[Rows], Figure]] = {
     "icml-error": partial(_draw_errors, fields=("kernel",), by=("activation",)),
     "icml-matching": _draw_matching,
     "icml-accuracy": _draw_accuracy,
-    "refined": partial(_draw_errors, fields=("data",), by=("form",)),
     "spectrum": _draw_spectrum,
-    "twins": _draw_twins,
-    "conv-twins": _draw_conv_twins,
     "width": _draw_width,
     "learning-curves": _draw_learning_curves,
     "loops": _draw_loops,

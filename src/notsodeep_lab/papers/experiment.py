@@ -138,9 +138,11 @@ class Experiment(ABC, Generic[S]):
         return self.data_needed(self.spec("full"))
 
     def spec(self, size: Size, seeds: int | None = None) -> S:
-        """Return the settings of a size; `seeds` replaces the number of repetitions."""
-        chosen = self.quick if size == "quick" else self.full
-        return chosen if seeds is None else replace(cast(Any, chosen), seeds=seeds)
+        """Return the settings of a size; `seeds` replaces the number of repetitions, where there are any."""
+        chosen: S = self.quick if size == "quick" else self.full
+        if seeds is None or "seeds" not in chosen.values():
+            return chosen
+        return cast(S, replace(cast(Any, chosen), seeds=seeds))
 
     def data_needed(self, spec: S) -> tuple[str, ...]:
         """List the data sets in the settings `data` and `real` that do not come with the package."""

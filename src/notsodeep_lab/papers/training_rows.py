@@ -20,7 +20,6 @@ from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets.modules import network_of
-from notsodeep.nets.race import RaceSettings, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.validation import Array
@@ -106,40 +105,6 @@ def accuracy_rows(
             "samples": len(parts.X),
             "epochs": training["epochs"],
             "lr": training["lr"],
-        }
-
-
-def race_rows(
-    deq: DEQ, settings: RaceSettings, data: str, samples: int | None, data_dir: Path | None
-) -> Iterator[Row]:
-    """Train a DEQ, its twin and a plain network: accuracy, agreement and time."""
-    train = load(data, split="train", n=samples, data_dir=data_dir)
-    test = load(data, split="test", data_dir=data_dir)
-    result = race(deq, (train.X, train.y), (test.X, test.y), settings)
-    standings = {standing.model: standing for standing in result.standings}
-    deqs = {run.seed: run.predictions for run in result.runs if run.model == "deq"}
-    for run in result.runs:
-        # A DEQ is compared with that of the next seed: the largest agreement to expect from other networks.
-        other = (run.seed + 1) % settings.seeds if run.model == "deq" else run.seed
-        times = [row.seconds for row in run.history.rows]
-        yield {
-            "kind": "race",
-            "data": data,
-            "mode": settings.mode,
-            "width": settings.width,
-            "seed": run.seed,
-            "model": run.model,
-            "network": standings[run.model].network,
-            "fingerprint": standings[run.model].fingerprint,
-            "accuracy": run.accuracy,
-            "agreement": None
-            if run.model == "deq" and settings.seeds < 2
-            else float(np.mean(run.predictions == deqs[other])),
-            "lr": result.lr,
-            "stopped": run.history.stopped,
-            "epoch_seconds": float(np.median(times)) if times else None,
-            "feature_seconds": run.history.feature_seconds,
-            "inference_seconds": run.inference_seconds,
         }
 
 

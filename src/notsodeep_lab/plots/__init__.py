@@ -1,1 +1,1 @@
-"""Plots of experiments and of the explorer; `notsodeep.figures` has the plots of the library."""
+"""Plots of experiments; `notsodeep.figures` has the plots of the library."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 
 from notsodeep.figures.curve_plots import mark_sizes
 from notsodeep.figures.style import line_style, panel, point_style, styled, tidy_log
@@ -72,25 +71,6 @@ def plot_draws(rows: Rows, ax: Axes | None = None, by: tuple[str, ...] = ("activ
     """Plot the noise of a Monte-Carlo kernel against the number of averaged networks."""
     label, slope = "number of networks averaged", r"$\mathrm{draws}^{-1/2}$"
     return draw_decay(panel(ax), needed(rows, "draws"), "draws", by, label, slope)
-
-
-@styled
-def plot_depths(rows: Rows, ax: Axes | None = None) -> Axes:
-    """Plot the kernel error of networks against their number of layers, each with its best constant factor.
-
-    Activations and readouts have a line each, in the style of their network.
-    """
-    axes = panel(ax)
-    selected = needed(rows, "image-twin")
-    for number, ((network,), lines) in enumerate(grouped(selected, "network").items()):
-        for first, group in enumerate(grouped(lines, "activation", "readout").values()):
-            place, mean, _ = averaged(group, "layers", "up_to_factor")
-            axes.plot(place, mean, label="_" if first else title(network), **point_style(number))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(yscale="log", xlabel="layers", ylabel="kernel error, best factor")
-    tidy_log(axes.yaxis)
-    axes.legend()
-    return axes
 
 
 @styled

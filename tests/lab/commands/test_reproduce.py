@@ -79,14 +79,18 @@ def test_one_experiment_gives_rows_a_figure_and_verdicts_once(typed: Typed) -> N
     code, out, _ = typed("toy")
     assert code == 0
     folder = Path("results/toy", QUICK.hash())
-    assert str(folder) in out
+    assert str(folder) in out.replace("\n", "")
     assert "means" in out
     assert "yes" in out
     assert "Quick size" in out
     names = {path.name for path in folder.iterdir()}
     assert names == {
-        "rows.jsonl", "spec.toml", "provenance.json", "figure.png", "figure.svg", "figure.pdf", ".lock",
+        "results.md", "rows.jsonl", "spec.toml", "provenance.json", "figure.png", "figure.svg", "figure.pdf", ".lock",
     }  # fmt: skip
+    page = (folder / "results.md").read_text(encoding="utf-8")
+    assert page.startswith("# toy")
+    assert "](figure.png)" in page
+    assert "$ notsodeep reproduce toy" in page
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "figure.pdf").read_bytes().startswith(b"%PDF")
     assert b"<svg" in (folder / "figure.svg").read_bytes()

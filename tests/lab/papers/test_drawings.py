@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from figure_rows import accuracies, errors, races, spectra
+from figure_rows import accuracies, errors, spectra
 from matplotlib.axes import Axes
 
 from notsodeep import figures
 from notsodeep.errors import InputError
 from notsodeep_lab.papers.drawings import draw
-from notsodeep_lab.plots.bar_plots import plot_race
 from notsodeep_lab.plots.experiment_lines import plot_accuracy_gaps, plot_errors
 from notsodeep_lab.plots.row_spectra import plot_entries, plot_spectra
 
@@ -112,21 +111,6 @@ def test_distances_are_means_over_seeds_at_the_size_that_is_drawn() -> None:
     )
     assert axes.get_title() == "‖G − explicit twin‖ = 0.2"
     assert labels_of(axes) == ["DEQ", "explicit twin"]  # the model first, whatever the order of the rows
-
-
-def test_times_are_bars_from_zero_and_shares_are_points() -> None:
-    bars = plot_race(races(), "inference_seconds")
-    assert bars.get_ylim()[0] == 0.0
-    assert [patch.get_height() for patch in bars.containers[1].patches] == pytest.approx([1e3 * 0.05 / 6] * 4)
-    points = plot_race(races(), "accuracy")
-    assert len(points.patches) == 0
-    np.testing.assert_allclose(points.containers[1].lines[0].get_ydata(), 95.0)
-    assert max(points.get_yticks()) <= 100.0
-    # A model that was not measured leaves a gap.
-    rows = [row for row in races() if row["model"] != "plain" or row["data"] == "mnist"]
-    heights = [patch.get_height() for patch in plot_race(rows, "epoch_seconds").containers[2].patches]
-    assert np.isnan(heights[:2]).all()
-    assert np.isfinite(heights[2:]).all()
 
 
 def test_unknown_names_are_refused() -> None:
