@@ -69,4 +69,4 @@ def mnist_6_8(folder: Path, n: int, *, centred: bool) -> np.ndarray:
     pair solver. Centring takes most of that away.
     """
     x = nsd.data.load("mnist", classes=(6, 8), data_dir=folder, n=n).X
-    return np.asarray(nsd.data.Preprocessing.fit(x, centre=centred).apply(x))
+    return np.asarray(nsd.data.Preprocessing.fit(x if centred else np.concatenate([x, -x])).apply(x))

@@ -25,7 +25,7 @@ from turns import Parts, Task
 import notsodeep as nsd
 from notsodeep.data import Preprocessing, load
 from notsodeep.equivalents.equivalent import distance_to_exact, operator_norm
-from notsodeep.estimators import DEQFeatures, RowScaler
+from notsodeep.estimators import RowScaler
 
 Array = np.ndarray
 
@@ -65,7 +65,7 @@ def approximations(
 ) -> dict[str, tuple[Task, Callable[[Any], float] | None]]:
     """By name: how it is built, and ||K̂ - K||₂/||K||₂ for the kernel it stands for (None: it is a kernel itself)."""
     nystroem = Nystroem(kernel="rbf", gamma=GAMMA, n_components=min(LANDMARKS, len(x)), random_state=0)
-    features = DEQFeatures(LANDMARKS, activation="relu", sigma_a2=SIGMA_A2, center=False, scale=None)
+    features = estimators.TwinFeatures(LANDMARKS, sigma_a2=SIGMA_A2, scale="none")
 
     def to_exact(operator: Any) -> float:
         return float(distance_to_exact(model, x, operator))

@@ -47,7 +47,6 @@ _HOMES = {
     "DEQKernelRidge": "estimators",
     "DEQKernelClassifier": "estimators",
     "DEQKernel": "estimators",
-    "DEQFeatures": "estimators",
     "RowScaler": "estimators",
     "adaptive_kernel": "feature_learning",
     "AdaptiveKernel": "feature_learning",

@@ -70,9 +70,7 @@ def test_the_command_after_a_verdict_runs(case: str, answer: str, monkeypatch: p
     words = shlex.split(command)[1:]
     if case == "images, no labels":  # it asks for a file of labels
         np.save("y.npy", CLASSES[:40])
-    words += {"train": ["--epochs", "1", "--seeds", "1", "--width", "4"], "distill": ["--epochs", "0"]}.get(
-        words[0], []
-    )
+    words += {"distill": ["--epochs", "0"]}.get(words[0], [])
     done = CliRunner().invoke(app, words)
     assert not isinstance(done.exception, Exception) or isinstance(done.exception, SystemExit), command
     assert done.exit_code in (0, 3, 4), (command, done.output)
@@ -109,7 +107,7 @@ def _examples() -> list[tuple[str, list[str]]]:
 def test_examples_of_the_help_are_understood() -> None:
     """Each is parsed by its own command; nothing is run."""
     group, examples = typer.main.get_command(app), _examples()
-    assert {"demo", "kernel", "design", "spectrum", "train", "certify", "predict", "verdict", "distill"} <= {
+    assert {"demo", "kernel", "design", "certify", "predict", "verdict", "distill"} <= {
         name for name, _ in examples
     }
     for name, arguments in examples:

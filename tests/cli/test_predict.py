@@ -47,7 +47,7 @@ def test_ranges_of_sizes():
 def test_more_samples_than_a_dense_kernel_allows_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("rows.npy", np.ones((10_001, 1)))
-    for name in ("predict", "spectrum", "design"):
+    for name in ("predict", "design"):
         done = CliRunner().invoke(app, [name, "rows.npy"])
         assert isinstance(done.exception, InputError)
         assert "rows.npy has 10001 samples; at most 10000 are possible here. Add --n 1000." in str(

@@ -71,14 +71,14 @@ def test_the_next_command_has_all_that_was_said_about_the_data(tmp_path: Path) -
     assert found.exit_code == 4  # nothing can be learnt from random labels
     expected = [
         "notsodeep",
-        "train",
+        "predict",
         *arguments[:6],
         "--activation",
         "relu",
         "--sigma-a2",
         "0.2",
-        "--train",
-        "all",
+        "--kernel",
+        "ntk",
     ]
     assert shlex.split(json.loads(found.stdout)["next"]) == expected
 
@@ -87,8 +87,8 @@ def test_the_next_command_has_all_that_was_said_about_the_data(tmp_path: Path) -
     ("answer", "labels", "settings", "name"),
     [
         ("replace", [0, 1], {}, "design"),
-        ("replace", [0, 1], {"images": True}, "train"),
-        ("keep", [0, 1], {}, "train"),
+        ("replace", [0, 1], {"images": True}, "kernel"),
+        ("keep", [0, 1], {}, "predict"),
         ("replace", None, {}, "design"),
         ("unsure", None, {}, "verdict"),
         ("unsure", None, {"images": True}, "verdict"),

@@ -11,15 +11,15 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import FitFailedWarning
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
-from sklearn.linear_model import RidgeClassifier
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import notsodeep as nsd
+from notsodeep.cli.scenario import Data
+from notsodeep.data import SCALES, Preprocessing
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.estimators import (
-    DEQFeatures,
     DEQKernel,
     DEQKernelClassifier,
     DEQKernelRidge,
@@ -28,9 +28,8 @@ from notsodeep.estimators import (
 
 ESTIMATORS = [
     DEQKernelRidge(),
-    DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, center=False),
+    DEQKernelRidge(kernel="ck", activation="tanh", bias2=0.1, scale="standard"),
     DEQKernelClassifier(),
-    DEQFeatures(n_components=30, activation="tanh"),
     RowScaler(),
 ]
 
@@ -58,16 +57,10 @@ def test_digits_out_of_the_box(digits, kernel):
     assert DEQKernelClassifier(kernel=kernel).fit(X, y).score(X_test, y_test) > 0.95
 
 
-def test_features_serve_a_linear_classifier(digits):
-    X, X_test, y, y_test = digits
-    made = make_pipeline(DEQFeatures(500), RidgeClassifier(alpha=1e-2)).fit(X, y)
-    assert made.score(X_test, y_test) > 0.93
-
-
 @pytest.mark.slow
 def test_a_search_over_the_recurrent_variance_and_the_activation(digits):
     X, _, y, _ = digits
-    pipeline = make_pipeline(RowScaler(), DEQKernelClassifier(kernel="ck", center=False, scale=None))
+    pipeline = make_pipeline(RowScaler(), DEQKernelClassifier(kernel="ck", scale="none"))
     grid = {
         "deqkernelclassifier__sigma_a2": [0.05, 0.5, 3.0],
         "deqkernelclassifier__activation": ["relu", nsd.activation("hard_tanh", c=1.5)],
@@ -118,10 +111,8 @@ BAD = {
     "an unknown activation": (DEQKernelRidge(activation="tan"), "no activation 'tan'"),
     "an activation that is a number": (DEQKernelRidge(activation=3), "An activation is a name, .* not int"),
     "a negative ridge": (DEQKernelRidge(alpha=-1.0), "alpha must be finite and not negative"),
-    "an unknown scale": (DEQKernelRidge(scale="unit"), "scale='unit'"),
+    "an unknown scale": (DEQKernelRidge(scale="big"), "scale='big'"),
     "too large a variance": (DEQKernelRidge(sigma_a2=1.5), "give sigma_b2 as well"),
-    "no features": (DEQFeatures(0), "n_components must be a whole number of at least 1"),
-    "a random state in words": (DEQFeatures(5, random_state="lucky"), "random_state"),
 }
 
 
@@ -148,14 +139,29 @@ def test_what_cannot_be_learnt_from_is_refused():
         DEQKernelRidge().fit(X, y).predict(X[:, :5])
 
 
-def test_scaling_of_rows():
-    X, _ = small()
-    scaler = RowScaler().fit(X)
-    rows = scaler.transform(X)
-    np.testing.assert_allclose(rows.mean(axis=0), 0.0, atol=1e-15)
-    np.testing.assert_allclose(np.mean(np.sum(rows**2, axis=1)), 1.0)
-    np.testing.assert_allclose(rows * scaler.scale_ + scaler.mean_, X)
-    assert RowScaler(scale=4.0).fit(X).scale_ == 4.0
-    assert RowScaler(scale=None).fit(X).scale_ == 1.0
-    np.testing.assert_array_equal(RowScaler(center=False, scale=None).fit(X).transform(X), X)
-    assert RowScaler().fit(np.full((3, 2), 0.1)).scale_ == 1.0
+@pytest.mark.parametrize("how", SCALES)
+def test_rows_are_scaled_as_everywhere_else(how):
+    X, y = small()
+    X[:, 0] *= 1e4  # decides all distances: "auto" is "standard"
+    expected = Preprocessing.fit(X, "standard" if how == "auto" else how).apply(X)
+    np.testing.assert_array_equal(RowScaler(scale=how).fit(X).transform(X), expected)
+    np.testing.assert_array_equal(DEQKernelRidge(scale=how, alpha=1.0).fit(X, y).X_fit_, expected)
+    with pytest.raises(InputError, match="all equal"):
+        RowScaler().fit(np.full((3, 2), 0.1))
+
+
+def test_the_estimator_is_as_accurate_as_the_command_on_columns_of_many_units(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, 9))
+    y = (X[:, 4] + X[:, 5] > 0).astype(int)
+    units = 10.0 ** np.arange(9)
+    np.savetxt(tmp_path / "X.csv", np.column_stack([X * units, y]), delimiter=",")
+    read = Data(str(tmp_path / "X.csv"), label_column="-1").samples()
+    np.testing.assert_allclose(read.rows, DEQKernelClassifier().fit(X * units, y).X_fit_)
+    scores = {
+        how: DEQKernelClassifier(scale=how).fit(X[:300] * units, y[:300]).score(X[300:] * units, y[300:])
+        for how in ("auto", "factor")
+    }
+    assert scores["auto"] > scores["factor"] + 0.25  # one factor leaves only the last column
+    equal = DEQKernelClassifier().fit(X[:300], y[:300]).score(X[300:], y[300:])
+    assert scores["auto"] == pytest.approx(equal, abs=0.03)

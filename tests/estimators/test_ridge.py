@@ -62,7 +62,7 @@ def test_predictions_are_those_of_a_dense_solve(kernel, case):
 def test_the_mean_of_a_gaussian_process_is_the_same_function(kernel):
     X, y = data()
     new, _ = data(n=5, seed=2)
-    model = DEQKernelRidge(kernel=kernel, activation="tanh", alpha=0.1, center=False, scale=None)
+    model = DEQKernelRidge(kernel=kernel, activation="tanh", alpha=0.1, scale="none")
     model.set_params(fit_intercept=False).fit(X, y)
     process = GaussianProcessRegressor(DEQKernel("tanh", kernel=kernel), alpha=0.1, optimizer=None).fit(X, y)
     assert_close(model.predict(new), process.predict(new), Oracle.QUADRATURE)
@@ -139,7 +139,7 @@ def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, p
 @pytest.mark.parametrize(("classes", "intercept"), [(2, False), (3, False), (2, True), (3, True)])
 def test_leave_one_out_scores_are_those_of_a_fit_without_the_row(classes: int, intercept: bool) -> None:
     X, y = blobs_of(40, classes)
-    plain = {"center": False, "scale": None, "fit_intercept": intercept}
+    plain = {"scale": "none", "fit_intercept": intercept}
     signs = 2.0 * np.eye(classes)[y] - 1.0 if classes > 2 else 2.0 * y - 1.0
     held = np.arange(3, 9)
     scores = DEQKernelClassifier(**plain)._fit_machine(X, signs, held)

@@ -119,13 +119,10 @@ def commands() -> None:
 
 
 def demo() -> None:
-    """the demo and the spectrum go without figures and training, and say what would bring them."""
+    """the demo goes without figures and training, and says what would bring them."""
     _, heard = notsodeep("demo", "--n", "60")
     for extra in ("plot", "torch"):
         says(heard, f"pip install '.[{extra}]'", "demo")
-    said, heard = notsodeep("spectrum", "--n", "100", "--p", "80")
-    says(said, "Kolmogorov distance", "spectrum")
-    says(heard, "pip install '.[plot]'", "spectrum")
 
 
 def missing_in_python() -> None:
@@ -165,7 +162,6 @@ def missing_in_python() -> None:
 def missing_in_commands() -> None:
     """what needs an extra says which one, at the command line."""
     typed = [
-        ("torch", ["train"]),
         ("torch", ["certify"]),
         ("plot", ["design", "--figure", "twin.png"]),
         ("scale", ["kernel", "digits", "--n", "50", "--out", "G.zarr"]),

@@ -208,8 +208,8 @@ def verdict(
         variance = sigma_a2 if solved else 0.5 * sigma_a2
         words = [name, *_data_words(data), "--activation", activation, "--sigma-a2", f"{variance:g}"]
         more = geometry
-        if name == "train":
-            more["--train"] = "all" if kernel == "ntk" else "readout"
+        if name in ("kernel", "predict"):
+            more["--kernel"] = kernel
         elif name == "verdict":
             more |= own | {"--labels": "y.npy" if solved else None}
     words += [str(word) for option, value in more.items() if value is not None for word in (option, value)]

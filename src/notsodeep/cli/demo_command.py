@@ -125,7 +125,7 @@ def _show_twin(model: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> 
     from notsodeep.validation import root_mean_square_norm
 
     def classes_of(network: Any) -> Any:
-        machine = DEQKernelClassifier(model=network, kernel="ck", alpha=_RIDGE, center=False, scale=None)
+        machine = DEQKernelClassifier(model=network, kernel="ck", alpha=_RIDGE, scale="none")
         return machine.fit(*training).predict(test[0])
 
     tau0 = root_mean_square_norm(training[0])

@@ -28,10 +28,8 @@ _ORDER = (
     "verdict",
     "distill",
     "predict",
-    "train",
     "certify",
     "kernel",
-    "spectrum",
     "design",
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,17 +26,13 @@ from notsodeep.data import (
 )
 from notsodeep.data.datasets import IMAGES, NAMES
 from notsodeep.data.table_files import cut_note, is_table, open_labels, split_member
-from notsodeep.equivalents import LimitingSpectrum, equivalent, limiting_density
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
-from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, Model
+from notsodeep.models import DEQ
 from notsodeep.scale.sample_sources import open_rows
 from notsodeep.validation import Array, one_of, root_mean_square_norm
 
 Law = GaussianMixture | UnitSphere
-# Samples and their labels.
-LabelledPart = tuple[NDArray[Any], NDArray[Any]]
 
 DRAWN = ("mixture", "sphere")
 SMALLEST = 20
@@ -44,8 +41,6 @@ _DRAWN_SAMPLES = 1000
 _LARGEST_DENSE = 10_000
 # Norms beyond which fourth powers, which designs and spectra take, leave the range of double precision.
 _SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
-# Data without a published test part: every fifth row of a class is used for testing.
-_TEST_EVERY = 5
 
 
 def read_activation(text: str) -> Activation:
@@ -113,15 +108,18 @@ class PreparedSamples:
 
 def scaled_samples(table: TableData, scale: str) -> PreparedSamples:
     """Scale the rows of a table and inspect the result."""
-    rows = np.asarray(Preprocessing.named(scale, table.rows).apply(table.rows), dtype=np.float64)
-    norm = root_mean_square_norm(rows)
+    scaling = Preprocessing.fit(table.rows, scale)
+    rows = np.asarray(scaling.apply(table.rows), dtype=np.float64)
+    flat = rows.reshape(len(rows), -1)
+    norm = root_mean_square_norm(flat) / sqrt(scaling.positions)
     if not _SMALLEST_NORM < norm < _LARGEST_NORM:
         raise InputError(
             f"The rows have norm {norm:.3g} with scale {scale!r}, which is too small or too large to compute with. "
             "Use scale 'auto'."
         )
-    notes = tuple(note for note in (table.note, Preprocessing.note(scale, table.rows)) if note)
-    return PreparedSamples(rows, table.labels, None, norm, notes, inspect_rows(rows).advice)
+    notes = tuple(note for note in (table.note, scaling.note) if note)
+    advice = inspect_rows(flat / sqrt(scaling.positions)).advice
+    return PreparedSamples(rows, table.labels, None, norm, notes, advice)
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Data:
         data_dir: folder of the data sets.
         label_column: the column of a file that holds labels, see `data.open_table`.
         labels: a file with one label for each row.
-        scale: scaling of files and data sets, see `Preprocessing.named`.
+        scale: scaling of files and data sets, see `Preprocessing.fit`.
     """
 
     source: str = "mixture"
@@ -197,37 +195,7 @@ class Data:
 
     def images(self) -> PreparedSamples:
         """Read images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions."""
-        table = self._read_images()
-        shape = table.rows.shape
-        scaled = scaled_samples(replace(table, rows=table.rows.reshape(len(table.rows), -1)), self.scale)
-        factor = 1.0 if self.scale == "none" else float(np.prod(shape[2:])) ** 0.5
-        return replace(scaled, rows=factor * scaled.rows.reshape(shape))
-
-    def parts(self, images: bool = False) -> tuple[LabelledPart, LabelledPart]:
-        """Return the training and the test part, each samples and labels, not scaled.
-
-        The published parts of a data set; of other data a fifth of each class, drawn by `seed`, is the test part.
-
-        Args:
-            images: return images (n, channels, height, width) instead of rows.
-        """
-        if self.is_drawn or self.is_file:
-            table = self._read_images() if images else self.samples() if self.is_drawn else self._read()
-            labels = self.required_labels(table)
-            if labels.dtype.kind == "f":
-                raise InputError(
-                    f"The labels of {self.source} are numbers with fractions, not classes. Name another column."
-                )
-            order = np.random.default_rng(self.seed).permutation(len(labels))
-            order = order[np.argsort(labels[order], kind="stable")]
-            tested = np.zeros(len(labels), dtype=bool)
-            tested[order[_TEST_EVERY - 1 :: _TEST_EVERY]] = True
-            return (table.rows[~tested], labels[~tested]), (table.rows[tested], labels[tested])
-        name, classes = parse_spec(self.source)
-        options: dict[str, Any] = {"classes": classes, "data_dir": self.data_dir, "dtype": "float32"}
-        both = load(name, n=self.n, seed=self.seed, **options), load(name, split="test", **options)
-        train, test = ((as_images(name, part.X) if images else part.X, part.y) for part in both)
-        return train, test
+        return scaled_samples(self._read_images(), self.scale)
 
     def required_labels(self, samples: TableData | PreparedSamples) -> NDArray[Any]:
         """Return the labels of the samples, or say how to name them."""
@@ -293,56 +261,6 @@ def _refuse_many(n: int, largest: int | None, source: str) -> None:
         raise InputError(f"{source} has {n} samples; at most {largest} are possible here. Add --n 1000.")
 
 
-# --- spectrum -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """A predicted spectrum.
-
-    Attributes:
-        limit: the prediction from the law of the samples, if it is known.
-        equivalent: otherwise the eigenvalues of the refined equivalent of the same rows, in ascending order.
-    """
-
-    limit: LimitingSpectrum | None
-    equivalent: Array | None
-
-    def distance_to(self, exact: Array) -> float:
-        """Compare with exact eigenvalues in ascending order.
-
-        With a law, Kolmogorov's distance between the two distributions; else the largest difference between
-        eigenvalues of the same rank, relative to the largest one.
-        """
-        if self.limit is None:
-            return float(np.abs(exact - np.asarray(self.equivalent)).max() / exact[-1])
-        steps = np.arange(len(exact) + 1) / len(exact)
-        share = self.limit.cdf(exact)
-        return float(np.maximum(np.abs(share - steps[1:]), np.abs(share - steps[:-1])).max())
-
-
-def predict(model: DEQ, samples: PreparedSamples, kernel: str, form: str = "refined") -> Prediction:
-    """Predict the spectrum of a kernel; if the law of the samples is known, from the law alone."""
-    if samples.law is not None:
-        limit = limiting_density(model, samples.law, len(samples.rows), kernel, form=form)
-        return Prediction(limit, None)
-    approximation = equivalent(model, samples.rows, None, kernel, form, square="sketch")
-    return Prediction(None, np.sort(approximation.eigvalsh()))
-
-
-# --- distances ----------------------------------------------------------------------------------------
-
-
-def rows_to_fit(rows: Array, kernel: str, family: str) -> Array | None:
-    """Return the rows on which `design` fits an injected network; None for families that are not fitted."""
-    return rows if family in ("auto", "injected") and kernel != "ntk_paper" else None
-
-
-def compute_kernel(model: Model, rows: Array, kernel: str) -> Array:
-    """Compute the exact kernel of the rows."""
-    return exact_kernel(model, rows, kernel=kernel)
-
-
 # --- next step ----------------------------------------------------------------------------------------
 
 
@@ -366,6 +284,4 @@ def command_after_verdict(
         return "design"
     if labels is None:
         return "verdict"  # with labels
-    if np.asarray(labels).dtype.kind == "f":
-        return "kernel" if images else "predict"
-    return "train"
+    return "kernel" if images else "predict"

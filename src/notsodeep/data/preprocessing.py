@@ -1,8 +1,12 @@
-"""Inspect samples, and centre and scale them with numbers learnt from the training part."""
+"""Inspect samples, and centre and scale them with numbers learnt from the training part.
+
+The one scaling of the library: the estimators, the command line and `race` scale their samples with it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,13 +17,14 @@ from notsodeep.validation import Array, as_rows, frozen, one_of, root_mean_squar
 
 # A column whose spread is below this share of its largest entry is constant up to rounding.
 _CONSTANT = 1e-12
-Scale = Literal["auto", "none", "center", "standard", "unit"]
+Scale = Literal["auto", "factor", "standard", "center", "unit", "none"]
 SCALES: tuple[str, ...] = get_args(Scale)
 _DONE = {
-    "auto": "centred and scaled by one number to norm 1",
-    "none": "taken as they are",
-    "center": "centred",
+    "auto": "centred and scaled to norm 1",
+    "factor": "centred and scaled by one number to norm 1",
     "standard": "centred, each column scaled to the same variance, norm 1",
+    "center": "centred",
+    "none": "taken as they are",
     "unit": "each scaled to norm 1",
 }
 
@@ -58,14 +63,13 @@ class RowInspection:
     widest_share: float
 
     @property
-    def has_one_wide_column(self) -> bool:
-        """Whether one of several columns has nearly all of the variance."""
-        return self.widest_share > _ALONE and self.columns - self.constant > 1
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether a few of many columns decide all distances."""
-        return self.has_one_wide_column or (self.effective < _FEW and self.columns >= _MANY)
+    def narrow(self) -> str:
+        """Say in words that one or a few of several columns decide all distances; empty if none do."""
+        if self.widest_share > _ALONE and self.columns - self.constant > 1:
+            return f"column {self.widest} has {self.widest_share:.1%} of the variance"
+        if self.effective < _FEW and self.columns >= _MANY:
+            return f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
+        return ""
 
     @property
     def advice(self) -> str:
@@ -77,17 +81,13 @@ class RowInspection:
             unusual.append(f"they are nearly parallel (their mean has {self.common:.0%} of their norm)")
         elif self.common > _COMMON:
             unusual.append(f"they are not centred (their mean has {self.common:.0%} of their norm)")
-        if self.has_one_wide_column:
-            unusual.append(f"column {self.widest} has {self.widest_share:.1%} of the variance")
-        elif self.is_narrow:
-            unusual.append(
-                f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
-            )
+        if self.narrow:
+            unusual.append(self.narrow)
         if not unusual:
             return ""
         remedy = (
             "scale 'standard' gives every column the same weight"
-            if self.is_narrow
+            if self.narrow
             else "scale 'auto' centres them and brings them to norm 1"
         )
         return f"The rows are unusual: {', '.join(unusual)}; {remedy}."
@@ -123,71 +123,56 @@ class Preprocessing:
         shift: the mean of the training samples, or zeros.
         scale: one number, or one for each column.
         unit: whether each sample is then divided by its own norm.
+        positions: number of positions of an image, whose samples are brought to |x(s)|² = 1 on average over positions;
+            1 for rows.
+        note: what is done to the training samples, in a sentence.
     """
 
     shift: Array
     scale: float | Array
     unit: bool = False
+    positions: int = 1
+    note: str = ""
 
     @classmethod
-    def named(cls, how: str, X_train: ArrayLike) -> Preprocessing:
-        """Learn the scaling with this name from the training samples.
+    def fit(cls, X_train: ArrayLike, how: str = "auto") -> Preprocessing:
+        """Learn the scaling from training samples.
 
         Args:
-            how: "auto" (centre, one scale to mean squared norm 1, as in `fit`; "standard" if one column has nearly all
-                of the variance), "none", "center" (subtract the mean), "standard" (centre, each column to
-                the same variance, mean squared norm 1; columns that do not vary become zero) or "unit" (each sample to
-                norm 1).
-            X_train: the training samples, in rows.
+            X_train: samples in rows (n, p), or images and sequences (n, channels, …).
+            how: "factor" (centre, then one number, so that the mean of ||x||² is 1 and τ0 ≈ 1), "standard" (centre,
+                each column to the same variance, mean squared norm 1; columns that do not vary become zero), "auto"
+                ("standard" if one or a few of many columns have nearly all of the variance, else "factor", always for
+                images), "center" (subtract the mean), "unit" (each sample to norm 1) or "none".
         """
-        samples = as_rows(X_train)
-        if one_of(how, SCALES, "scale") == "auto":
-            if not inspect_rows(samples).has_one_wide_column:
-                return cls.fit(samples)
-            how = "standard"
-        nothing, mean = np.zeros(samples.shape[1]), samples.mean(axis=0)
-        if how == "standard":
-            spread = samples.std(axis=0)
-            varies = spread > _CONSTANT * np.abs(samples).max(axis=0)
-            if not varies.any():
-                raise InputError("No column of the samples varies, so nothing can be scaled. Check the file.")
-            scale = np.where(varies, 1.0 / np.where(varies, spread, 1.0), 0.0) / np.sqrt(varies.sum())
-            return cls(frozen(mean), frozen(scale))
-        return cls(frozen(mean if how == "center" else nothing), 1.0, unit=how == "unit")
+        one_of(how, SCALES, "scale")
+        flat, positions = _flat(X_train)
+        samples = as_rows(flat)
+        seen = inspect_rows(samples)
+        chosen, why = how, ""
+        if how == "auto":
+            narrow = "" if _is_image(X_train) else seen.narrow
+            chosen, why = ("standard", f" as 'standard', because {narrow}") if narrow else ("factor", "")
+        shift = np.zeros(samples.shape[1]) if chosen in ("none", "unit") else samples.mean(axis=0)
+        constant = f", {seen.constant} of {seen.columns} columns constant" if seen.constant else ""
+        return cls(
+            frozen(shift),
+            _scale(chosen, samples, shift),
+            chosen == "unit",
+            1 if chosen == "none" else positions,
+            f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: norm {seen.norm:.3g}, {seen.common:.0%} of it their "
+            f"mean{constant}).",
+        )
 
     @staticmethod
     def words(how: str) -> str:
         """Describe what the scaling with this name does to rows, as the end of a sentence."""
         return _DONE[how]
 
-    @staticmethod
-    def note(how: str, X_train: ArrayLike) -> str:
-        """Describe in a sentence what the scaling with this name does to these samples."""
-        seen = inspect_rows(X_train)
-        chosen, why = how, ""
-        if how == "auto" and seen.has_one_wide_column:
-            chosen = "standard"
-            why = f" as 'standard', because column {seen.widest} has {seen.widest_share:.1%} of the variance"
-        constant = f", {seen.constant} of {seen.columns} columns constant" if seen.constant else ""
-        before = f"norm {seen.norm:.3g}, {seen.common:.0%} of it their mean{constant}"
-        return f"Rows {_DONE[chosen]} (scale {how!r}{why}; before: {before})."
-
-    @classmethod
-    def fit(cls, X_train: ArrayLike) -> Preprocessing:
-        """Learn the mean and one scale from training samples in rows, so that the mean of ||x||² is 1 and τ0 ≈ 1."""
-        samples = as_rows(X_train)
-        mean = samples.mean(axis=0)
-        typical = root_mean_square_norm(samples - mean, mean=mean)
-        if typical == 0.0:
-            raise InputError(
-                "The training samples are all equal (or all zero) and cannot be scaled. "
-                "Check the features, and give more than one sample."
-            )
-        return cls(frozen(mean), 1.0 / typical)
-
     def apply(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
-        """Shift and scale samples in rows; float32 stays float32, everything else becomes float64."""
-        samples = as_rows(X, columns=len(self.shift))
+        """Shift and scale samples; float32 stays float32, everything else becomes float64."""
+        rows, _ = _flat(X)
+        samples = as_rows(rows, columns=len(self.shift))
         dtype = np.float32 if getattr(X, "dtype", None) == np.float32 else np.float64
         scaled = (samples - self.shift) * self.scale
         if self.unit:
@@ -195,4 +180,32 @@ class Preprocessing:
             if not norms.all():
                 raise InputError(f"Row {int(np.argmin(norms)) + 1} is zero and cannot be scaled to norm 1.")
             scaled = scaled / norms
-        return scaled.astype(dtype, copy=False)
+        shape = np.shape(X) if _is_image(X) else scaled.shape
+        scaled = np.asarray(np.sqrt(self.positions) * scaled, dtype=dtype)
+        return scaled.reshape(shape)
+
+
+def _is_image(X: Any) -> bool:
+    return len(getattr(X, "shape", ())) in (3, 4) and 0 not in X.shape
+
+
+def _flat(X: Any) -> tuple[Any, int]:
+    """Samples as rows, and the number of positions of an image."""
+    return (X.reshape(len(X), -1), prod(X.shape[2:])) if _is_image(X) else (X, 1)
+
+
+def _scale(how: str, samples: Array, mean: Array) -> float | Array:
+    """One number, or one for each column."""
+    if how == "standard":
+        spread = samples.std(axis=0)
+        varies = spread > _CONSTANT * np.abs(samples).max(axis=0)
+        if varies.any():
+            return frozen(np.where(varies, 1.0 / np.where(varies, spread, 1.0), 0.0) / np.sqrt(varies.sum()))
+    elif how != "factor":
+        return 1.0
+    elif typical := root_mean_square_norm(samples - mean, mean=mean):
+        return 1.0 / typical
+    raise InputError(
+        "The training samples are all equal (or all zero) and cannot be scaled. Check the features, and give more than "
+        "one sample."
+    )

@@ -3,17 +3,14 @@
     from notsodeep.estimators import DEQKernelClassifier
     DEQKernelClassifier(kernel="ntk", activation="relu").fit(X, y).score(X_test, y_test)
 
-Exact kernels: `DEQKernelRidge`, `DEQKernelClassifier`, and `DEQKernel` for Gaussian processes. Faster: random features
-of the explicit twin, `DEQFeatures`.
+Exact kernels: `DEQKernelRidge`, `DEQKernelClassifier`, and `DEQKernel` for Gaussian processes.
 """
 
-from notsodeep.estimators.features import DEQFeatures
 from notsodeep.estimators.gaussian_process import DEQKernel
 from notsodeep.estimators.ridge import DEQKernelClassifier, DEQKernelRidge
 from notsodeep.estimators.scaling import RowScaler
 
 __all__ = [
-    "DEQFeatures",
     "DEQKernel",
     "DEQKernelClassifier",
     "DEQKernelRidge",

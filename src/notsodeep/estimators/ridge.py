@@ -13,13 +13,9 @@ from sklearn.preprocessing import label_binarize
 from sklearn.utils import gen_batches
 from sklearn.utils.validation import check_is_fitted
 
+from notsodeep.data import Preprocessing
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.estimators.scaling import (
-    RowScaler,
-    checked_rows,
-    checked_rows_and_labels,
-    checked_rows_and_targets,
-)
+from notsodeep.estimators.scaling import checked_rows, checked_rows_and_labels, checked_rows_and_targets
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.dense import leave_one_out_residuals, solve_definite
@@ -49,8 +45,7 @@ class KernelMachine(BaseEstimator):
     bias2: float = 0.0
     alpha: float = 1e-2
     fit_intercept: bool = True
-    center: bool = True
-    scale: float | str | None = "auto"
+    scale: str = "auto"
     model: Model | None = None
     image_shape: tuple[int, ...] | None = None
 
@@ -61,8 +56,9 @@ class KernelMachine(BaseEstimator):
         """
         alpha = as_number(self.alpha, "alpha")
         self._prepare()
-        self.rows_ = RowScaler(center=self.center, scale=self.scale).fit(X)
-        self.X_fit_ = self.rows_.transform(X)
+        samples = self._shaped(X)
+        self.scaling_ = Preprocessing.fit(samples, self.scale)
+        self.X_fit_ = np.asarray(self.scaling_.apply(samples))
         self.intercept_ = targets.mean(axis=0) if self.fit_intercept else np.zeros(targets.shape[1:])
         centred = targets - self.intercept_
         held = np.zeros(0, dtype=np.intp) if held_out is None else held_out
@@ -91,9 +87,8 @@ class KernelMachine(BaseEstimator):
             self.model_ = as_model(self.model)
 
     def _between(self, X: Array, Y: Array | None = None) -> Array:
-        """Compute the kernel between scaled rows."""
-        first, second = (None if rows is None else self._as_images(rows) for rows in (X, Y))
-        return exact_kernel(self.model_, first, second, kernel=self.kernel_)
+        """Compute the kernel between scaled samples."""
+        return exact_kernel(self.model_, X, Y, kernel=self.kernel_)
 
     def _flattened(self, X: Any, *, fit: bool = False) -> Any:
         """Flatten images to rows; with `fit` remember their shape."""
@@ -108,8 +103,8 @@ class KernelMachine(BaseEstimator):
             raise InputError(f"Images of the shape {self.image_shape_} are needed; X has images of {shape}.")
         return X.reshape(len(X), -1)
 
-    def _as_images(self, rows: Array) -> Array:
-        """Give scaled rows the shape of the samples; with scale="auto" |x(s)|² = 1 on average over positions."""
+    def _shaped(self, rows: Array) -> Array:
+        """Give rows the shape of the samples."""
         shape = getattr(self, "image_shape_", None)
         if shape is None:
             return rows
@@ -117,12 +112,11 @@ class KernelMachine(BaseEstimator):
             raise InputError(
                 f"X has {rows.shape[1]} features, and image_shape {shape} needs {int(np.prod(shape))}."
             )
-        root = np.sqrt(np.prod(shape[1:])) if self.scale == "auto" else 1.0
-        return rows.reshape(-1, *shape) * root
+        return rows.reshape(-1, *shape)
 
     def _machine_output(self, X: Any) -> Array:
         check_is_fitted(self)
-        rows = self.rows_.transform(checked_rows(self, self._flattened(X)))
+        rows = np.asarray(self.scaling_.apply(self._shaped(checked_rows(self, self._flattened(X)))))
         output = np.empty((len(rows), *self.dual_coef_.shape[1:]))
         # Only a bounded part of the kernel is in memory at once.
         for part in gen_batches(len(rows), max(1, _BLOCK // len(self.X_fit_))):
@@ -151,23 +145,22 @@ class DEQKernelRidge(MultiOutputMixin, RegressorMixin, KernelMachine):
     Args:
         kernel: "ntk" or "ck".
         activation: of the DEQ, by name or as an `Activation`.
-        sigma_a2: variance of the recurrent weights; 0 is a network of one hidden layer.
-        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        sigma_a2: width times the variance of a recurrent weight; 0 is a network of one hidden layer.
+        sigma_b2: variance of an input weight; 1 - sigma_a2 if not given.
         bias2: variance of the bias.
         alpha: the ridge. The diagonal of the kernel is of order 1, with which it compares.
         fit_intercept: take out the mean of the targets first. Kernels of odd activations hold no constants.
-        center: subtract the mean of the training rows, as in `RowScaler`.
-        scale: "auto" divides by the root mean square norm of the training rows, as in `RowScaler`.
+        scale: how samples are scaled, see `Preprocessing.fit`: "auto" centres them and divides by one number, or every
+            column by its own if one or a few of many columns have nearly all of the variance.
         model: a model of any kind, for example `Explicit(["relu"])`; the activation and the variances above are then
             not used. With a model of images, `ConvDEQ("relu")`, X may be images (n, channels, height, width).
-        image_shape: (channels, height, width) of images that come as rows, as from the steps of a pipeline. With
-            scale="auto" images get |x(s)|² = 1 on average over positions.
+        image_shape: (channels, height, width) of images that come as rows, as from the steps of a pipeline.
 
     Attributes:
         dual_coef_: (K + alpha I)⁻¹(y - intercept), of the shape of y.
         intercept_: the mean of y, or zero.
-        X_fit_: the training rows, scaled.
-        rows_: the fitted `RowScaler`; `rows_.scale_` is what the rows were divided by.
+        X_fit_: the training samples, scaled.
+        scaling_: the fitted `Preprocessing`.
         model_: the model whose kernel is used.
     """
 

@@ -1,4 +1,4 @@
-"""Rows as the theory wants them: around zero, of norm about one (docs/theory.md, section 4)."""
+"""Rows as the theory wants them (docs/theory.md, section 4), and as scikit-learn checks them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from notsodeep.errors import InputError
+from notsodeep.data import Preprocessing
 from notsodeep.validation import (
     Array,
     IntArray,
     as_labels,
-    as_number,
     check_real,
     check_row_shape,
-    root_mean_square_norm,
     to_numpy,
 )
 
@@ -29,25 +27,19 @@ _NO_NUMBERS = "USMm"
 
 @dataclass(eq=False, repr=False)
 class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """x ↦ (x - mean)/scale with one scale for all features, so that angles between samples are kept.
+    """`Preprocessing` as a step of a pipeline.
 
-    The estimators here do this to their rows first; a Gaussian process with `DEQKernel` wants it in a
-    pipeline. `StandardScaler` would give every feature the same variance and rows of norm √p instead.
+    The estimators here do this to their rows first; a Gaussian process with `DEQKernel` wants it in a pipeline.
 
     Args:
-        center: subtract the mean of the training rows. The kernel of a DEQ without a bias depends on the angles
-            seen from the origin, which should therefore lie among the samples.
-        scale: "auto" for the root mean square norm of the (centred) training rows, a positive number, or
-            None for 1.
+        scale: "auto", "factor", "standard", "center", "unit" or "none", see `Preprocessing.fit`.
 
     Attributes:
-        mean_: what is subtracted, shape (p,).
-        scale_: what the rows are divided by; 1 where "auto" finds rows without any spread.
+        scaling_: the fitted `Preprocessing`.
     """
 
     _: KW_ONLY
-    center: bool = True
-    scale: float | str | None = "auto"
+    scale: str = "auto"
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn mean and scale.
@@ -56,25 +48,13 @@ class RowScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             X: samples in rows.
             y: not used.
         """
-        rows = checked_rows(self, X, reset=True)
-        self.mean_ = rows.mean(axis=0) if self.center else np.zeros(rows.shape[1])
-        self.scale_ = self._chosen_scale(rows - self.mean_)
+        self.scaling_ = Preprocessing.fit(checked_rows(self, X, reset=True), self.scale)
         return self
 
     def transform(self, X: ArrayLike) -> Array:
         """The rows, shifted and scaled."""
         check_is_fitted(self)
-        rows = checked_rows(self, X)
-        return np.asarray((rows - self.mean_) / self.scale_)
-
-    def _chosen_scale(self, centred: Array) -> float:
-        if self.scale is None:
-            return 1.0
-        if isinstance(self.scale, str):
-            if self.scale != "auto":
-                raise InputError(f"scale={self.scale!r} is not known: 'auto', a positive number, or None.")
-            return root_mean_square_norm(centred, mean=self.mean_) or 1.0
-        return as_number(self.scale, "scale", positive=True)
+        return np.asarray(self.scaling_.apply(checked_rows(self, X)))
 
 
 def checked_rows(estimator: BaseEstimator, X: Any, *, reset: bool = False) -> Array:

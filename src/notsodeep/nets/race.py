@@ -130,7 +130,7 @@ class RaceSettings:
         epochs: passes over the training samples.
         lr: one rate for all, of stochastic gradient descent; by default that of the first model.
         contractive: as in `DEQNet`.
-        scale: how samples are preprocessed, `Preprocessing.named`; fitted to the training samples.
+        scale: how samples are preprocessed, see `Preprocessing.fit`; fitted to the training samples.
     """
 
     models: Sequence[str] = MODELS
@@ -185,7 +185,8 @@ def race(
     files = [checkpoint_path(folder and folder / f"{model}-{seed}.pt") for model, seed in starts]
     names, y_train = np.unique(as_labels(train[1], None), return_inverse=True)
     y_test = _renumbered(as_labels(test[1], None), names)
-    X_train, X_test = _scaled(settings.scale, train[0], test[0], images=isinstance(deq, ConvDEQ))
+    scaling = Preprocessing.fit(deq.check_samples(train[0]), settings.scale)
+    X_train, X_test = scaling.apply(train[0]), scaling.apply(deq.check_samples(test[0]))
     tau0 = sqrt(float(np.mean(deq.squared_norms(X_train.astype(np.float64)))))
     centred = deq.centred(tau0) if isinstance(deq, DEQ) else deq
     designed = design(centred, tau0, KERNEL[settings.mode], X=X_train)
@@ -221,23 +222,6 @@ def _measured(model: str, seed: int, net: Net, history: History, X: Tensor, y: T
     accuracy = float((predictions == y).double().mean())
     seconds = inference_seconds(net, X[:rows])
     return Run(model, seed, accuracy, predictions.numpy().astype(np.intp), history, seconds)
-
-
-def _scaled(how: str, *parts: ArrayLike, images: bool) -> list[NDArray[Any]]:
-    """Both parts, shifted and scaled by the statistics of the first; images to |x(s)|² = 1 at their positions."""
-    given = [np.asarray(part) for part in parts]
-    if not images:
-        scaling = Preprocessing.named(how, parts[0])
-        return [scaling.apply(part) for part in parts]
-    if any(part.ndim not in (3, 4) for part in given):
-        raise InputError(
-            "A convolutional model takes images (n, channels, height, width) or sequences (n, channels, length); got "
-            f"the shapes {' and '.join(str(part.shape) for part in given)}."
-        )
-    rows = [part.reshape(len(part), -1) for part in given]
-    scaling = Preprocessing.named(how, rows[0])
-    factor = 1.0 if how == "none" else sqrt(np.prod(given[0].shape[2:]))
-    return [factor * scaling.apply(one).reshape(part.shape) for one, part in zip(rows, given, strict=True)]
 
 
 def _renumbered(labels: NDArray[Any], names: NDArray[Any]) -> Labels:
