@@ -34,7 +34,13 @@ ADVISED = 8
 
 
 def forecast(
-    model: Any, X: Any, width: int | None = None, *, z0: Any = None, max_steps: int = MAX_STEPS
+    model: Any,
+    X: Any,
+    width: int | None = None,
+    *,
+    z0: Any = None,
+    max_steps: int | None = None,
+    seconds: float = 30.0,
 ) -> Forecast:
     """Predict what a solver does with each sample, from a model alone; or measure it on a network or cell.
 
@@ -48,10 +54,13 @@ def forecast(
         width: units of the network, for the rate, residuals and errors of the median network of this width and the
             probability that it has an equilibrium; None for the wide limit.
         z0: for a cell, the first state, with samples along the first axis.
-        max_steps: largest number of evaluations of the cell in `residuals`; steps beyond it follow the rate. A loop
-            has its own number of steps.
+        max_steps: largest number of evaluations of the cell in `residuals`; predicted steps beyond it follow the rate.
+            If None, 200 for a prediction, and for a measurement as many as are needed to say whether the state settles,
+            grows or oscillates. A loop has its own number of steps.
+        seconds: time that a measurement may take; samples that have no answer by then are "not within N evaluations".
     """
-    steps = as_count(max_steps, "max_steps")
+    steps = MAX_STEPS if max_steps is None else as_count(max_steps, "max_steps")
+    limit = as_number(seconds, "seconds", positive=True)
     if z0 is None and not hasattr(model, "parameters"):
         return _predict(model, X, width, steps)
     if width is not None or (z0 is not None and hasattr(model, "spec")):
@@ -59,11 +68,11 @@ def forecast(
     from notsodeep.forecasts.measured import measure_cell, measure_network
 
     if not (hasattr(model, "spec") and hasattr(model, "cell")):
-        return measure_cell(model, X, z0, steps)
+        return measure_cell(model, X, z0, max_steps, limit)
     initial = None
     with suppress(ConvergenceError):
         initial = _predict(model.spec, X, None, steps)
-    return measure_network(model, X, steps, initial)
+    return measure_network(model, X, max_steps, limit, initial)
 
 
 def _predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:

@@ -16,6 +16,12 @@ from notsodeep.validation import Array, as_count, one_of
 SOLVERS = ("iteration", "anderson")
 # What `advice` aims at: relative errors of the equilibrium and of the gradient, and a rate that leaves a margin.
 ACCURACY, GRADIENT_ACCURACY, SAFE_RATE = 1e-3, 0.1, 0.95
+# Share of networks of a width that must have an equilibrium where σ_a² is called safe.
+SAFE_PROBABILITY = 0.95
+# What advice says of several samples.
+OUTCOMES = {"grows": "grow", "oscillates": "oscillate", "unstable": "rest on an unstable equilibrium"}
+# A predicted rate above which narrow networks differ; the largest rate and number of steps that advice may propose.
+NARROW_RATE, DAMPED_RATE, TRUNCATION = 0.9, 0.98, 50
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,9 +60,11 @@ class Forecast(Shown):
         model: the model or network, in words.
         rate: factor by which a late evaluation of the cell reduces a small error, (n,): the larger of both modes, with
             the spectral radius of the median network if there is a width; measured, the largest modulus of an
-            eigenvalue of the Jacobian. NaN where no equilibrium was found.
+            eigenvalue of the Jacobian. Where no equilibrium was found it is infinite, or the factor of the last
+            measured steps if time was over.
         residuals: ‖z_{k+1} − z_k‖/‖z_{k+1}‖ of plain iteration, (n, K); column k is the step from z_k, z_0 = 0. The
-            residual that `DEQNet` reports after s steps is column s, because it starts at z_1.
+            residual that `DEQNet` reports after s steps is column s, because it starts at z_1. Measured, K is the
+            number of evaluations of the slowest sample, and NaN follows after a sample has finished.
         errors: ‖z_k − z*‖/‖z*‖ in column k, (n, K); NaN where there is no equilibrium. A loop of K steps has K + 1
             columns, the last for its output.
         gradient: the adjoint and truncated gradients, in the wide limit.
@@ -69,6 +77,12 @@ class Forecast(Shown):
         eigenvalues: leading eigenvalues of the Jacobian of each sample, (n, some), measured only.
         initial: of a measured network, the forecast for its random initialisation, where its model is known.
         safe_gain: computes the largest safe σ_a² and the present one; predicted only.
+        outcome: what plain iteration of each sample did, (n,): "settles", "grows", "oscillates", "unstable" (it rests
+            on an equilibrium that small errors leave) or "not within N evaluations"; measured only.
+        seconds: time that the measurement could take.
+        precision: type in which it was computed: float64, whatever the cell's type, unless the cell is compiled.
+        damped_rate: computes the rate of damped iteration with a share η; measured only.
+        draws: forecasts measured on single networks of this width, whose medians this is; cells with a width only.
     """
 
     source: str
@@ -86,11 +100,17 @@ class Forecast(Shown):
     eigenvalues: Any = None
     initial: Forecast | None = None
     safe_gain: Callable[[], tuple[float, float]] | None = None
+    outcome: Any = None
+    seconds: float | None = None
+    precision: str = "float64"
+    damped_rate: Callable[[float], float] | None = None
+    draws: tuple[Forecast, ...] = ()
 
     @property
     def settles(self) -> Any:
-        """Whether plain iteration settles, (n,): a rate below 1."""
-        return self.rate < 1.0
+        """Whether plain iteration settles, (n,): a rate below 1; measured, that it did."""
+        below = self.rate < 1.0
+        return below if self.outcome is None else below & (self.outcome == "settles")
 
     @cached_property
     def anderson_residuals(self) -> Array:
@@ -113,6 +133,9 @@ class Forecast(Shown):
         curve = self.residuals if solver == "iteration" else self.anderson_residuals
         reached = curve <= tolerance
         counts = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
+        if self.outcome is not None and solver == "iteration":
+            # Steps of a state that grows are small beside it, but it comes closer to nothing.
+            counts[self.outcome == "grows"] = np.inf
         # Beyond the curve, residuals fall with the rate.
         ends = np.maximum((~np.isnan(curve)).sum(axis=1) - 1, 0)
         last = np.maximum(curve[np.arange(len(curve)), ends], 1e-300)
@@ -125,11 +148,16 @@ class Forecast(Shown):
     @cached_property
     def advice(self) -> str:
         """What to do, in sentences: steps, the largest safe σ_a², damping, tolerance and gradients."""
-        settled, slowest = np.asarray(self.settles), float(np.nanmax(self.rate, initial=0.0))
-        late = int((~settled).sum())
-        parts = [f"{f'{late} of {len(settled)} samples do not settle' if late else 'All samples settle'}."]
-        if 0.0 < slowest < np.inf:
-            parts.append(f"Slowest rate {slowest:.3g}.")
+        settled, known = np.asarray(self.settles), self.rate[np.isfinite(self.rate)]
+        slowest, late = float(np.max(known, initial=0.0)), int((~settled).sum())
+        parts = [self._summary(settled)]
+        if slowest > 0.0:
+            parts.append(f"Slowest rate {_rate_words(slowest)}{self._spread()}.")
+        if self.source == "predicted" and self.width is None and slowest > NARROW_RATE:
+            parts.append(
+                f"Rates above {NARROW_RATE:g} are those of wide networks: narrow ones settle more slowly or not at "
+                "all, which width= forecasts."
+            )
         if self.loop_steps is not None:
             ends = np.median(self.residuals[:, -1]), np.median(self.errors[:, -1])
             distance = f", {ends[1]:.2g} from the equilibrium" if np.isfinite(ends[1]) else ""
@@ -139,9 +167,11 @@ class Forecast(Shown):
         elif not late:
             counts = [f"{np.median(self.steps(goal)):.0f} to {goal:g}" for goal in (1e-3, 1e-6)]
             parts.append(f"Median steps: {' and '.join(counts)}.")
+        where = "" if self.width is None else " in the median network"
         if self.width is not None:
             chance = [self.remark] if self.remark else []
             if self.probability is not None and self.probability_error is not None:
+                where = f" in {100 * SAFE_PROBABILITY:g} % of such networks"
                 least = int(np.argmin(self.probability))
                 numbers = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
                 chance.insert(0, f"{numbers} for the worst sample")
@@ -149,31 +179,63 @@ class Forecast(Shown):
         if self.initial is not None:
             parts.append(f"Random weights of this model have rate {float(self.initial.rate.max()):.3g}.")
         if self.safe_gain is not None and np.isfinite((safe := self.safe_gain())[0]):
-            parts.append(f"sigma_a2 up to {safe[0]:.3g} keeps rates below {SAFE_RATE:g} (now {safe[1]:.3g}).")
+            parts.append(
+                f"sigma_a2 up to {safe[0]:.3g} keeps rates below {SAFE_RATE:g}{where} (now {safe[1]:.3g})."
+            )
         parts.append(self._damping_advice(slowest))
         if settled.any():
             rate = float(np.max(self.rate[settled]))
             # Steps are orthogonal to each other in a wide network: the error is the root of the sum of their squares.
             tolerance = ACCURACY * min(np.sqrt(1.0 - rate**2) / max(rate, 1e-6), 1.0)
             parts.append(f"A tolerance of {tolerance:.1g} gives equilibria to {100 * ACCURACY:g} %.")
-            errors = (self.gradient.error(k)[settled].max() for k in range(1, 1000))
+            errors = (self.gradient.error(k)[settled].max() for k in range(1, TRUNCATION + 1))
             terms = next((k for k, error in enumerate(errors, 1) if error < GRADIENT_ACCURACY), None)
-            if terms is not None:
-                parts.append(f"A gradient of {terms} steps is within {100 * GRADIENT_ACCURACY:g} %.")
+            within = f"within {100 * GRADIENT_ACCURACY:g} %"
+            parts.append(
+                f"No gradient of up to {TRUNCATION} steps is {within}: use the implicit gradient."
+                if terms is None
+                else f"A gradient of {terms} steps is {within}."
+            )
+        if self.precision != "float64":
+            parts.append(f"Computed in {self.precision}: smaller residuals are rounding.")
         return " ".join(parts)
+
+    def _summary(self, settled: Any) -> str:
+        """How many samples settle, and what the others do."""
+        late = int((~settled).sum())
+        if self.outcome is None or not late:
+            samples = f"{late} of {len(settled)} samples do not settle" if late else "All samples settle"
+            return f"{samples}{'' if self.width is None else ' in the median network'}."
+        names, counts = np.unique(self.outcome, return_counts=True)
+        told = [f"{count} {OUTCOMES.get(name, name)}" for name, count in zip(names, counts, strict=True)]
+        told = [each for each in told if not each.endswith("settles")]
+        limit = f" (seconds={self.seconds:g})" if any("not within" in each for each in told) else ""
+        return f"{late} of {len(settled)} samples do not settle: {', '.join(told)}{limit}."
+
+    def _spread(self) -> str:
+        """The range of the largest rate among the networks that were drawn."""
+        if not self.draws:
+            return ""
+        rates = [float(one.rate.max()) for one in self.draws]
+        return f" in the median of {len(rates)} networks ({min(rates):.3g} to {max(rates):.3g})"
 
     def _damping_advice(self, slowest: float) -> str:
         """Whether z + η (f(z) − z) with η < 1 settles faster, from the eigenvalues where they are known."""
         if self.eigenvalues is None:
             return "Damping does not help: the eigenvalues of the Jacobian fill a disc around zero."
-        known, shares = self.eigenvalues[~np.isnan(self.rate)], np.linspace(0.05, 1.0, 96)[:, None, None]
-        if not len(known):
+        values = self.eigenvalues[~np.isnan(self.eigenvalues).any(axis=1)]
+        if not len(values):
             return "No equilibrium was found: damping cannot be judged."
-        damped = np.abs(1.0 - shares + shares * known).max(axis=(1, 2))
-        best = int(damped.argmin())
-        if damped[best] >= 0.97 * slowest:
+        shares = np.linspace(0.05, 1.0, 96)[:, None, None]
+        rates = np.abs(1.0 - shares + shares * values).max(axis=(1, 2))
+        best, largest = float(shares[rates.argmin(), 0, 0]), min(0.97 * slowest, DAMPED_RATE)
+        damped = float(rates.min())
+        if damped < largest and self.damped_rate is not None:
+            # Eigenvalues that are not among the leading ones may be the slowest after damping.
+            damped = max(damped, self.damped_rate(best))
+        if damped >= largest:
             return "Damping does not help."
-        return f"Damping helps: steps of {shares[best, 0, 0]:.2f} have rate {damped[best]:.3g}."
+        return f"Damping helps: steps of {best:.2f} have rate {_rate_words(damped)}."
 
     def plot(self, ax: Any = None) -> Any:
         """Draw residuals and errors of the median sample by step, with the range over samples; returns the Axes."""
@@ -189,6 +251,8 @@ class Forecast(Shown):
         if self.probability is not None:
             arrays |= {"probability": self.probability, "probability_error": self.probability_error}
         words = {name: getattr(self, name) for name in ("source", "model", "width", "advice")}
+        if self.outcome is not None:
+            words["outcome"] = self.outcome.tolist()
         lists = {key: np.where(np.isfinite(each), each, np.array(None)) for key, each in arrays.items()}
         return words | {key: values.tolist() for key, values in lists.items()}
 
@@ -196,6 +260,12 @@ class Forecast(Shown):
         settled = f"{int(np.sum(self.settles))} of {len(self.rate)}"
         facts = {"source": self.source, "model": self.model, "settles": settled}
         return facts | {"rate": float(np.max(self.rate)), "width": self.width}
+
+
+def _rate_words(rate: float) -> str:
+    """A rate with the digits that show on which side of 1 it is."""
+    near = max(abs(rate - 1.0), 1e-4)
+    return f"{rate:.3g}" if near >= 0.005 else f"{rate:.{-int(np.floor(np.log10(near)))}f}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,13 +1,12 @@
 """Forecasts measured on a network or on any torch cell z ← cell(z, x), samples along the first axis.
 
-Eigenvalues are those of the transposed Jacobian of each sample, whose products reverse-mode differentiation gives.
-Trained networks have complex leading pairs, so that power iteration alone would not do: Arnoldi's method, for all
-samples at once, from a vector that some power iterations have turned towards the leading eigenvectors.
+Plain iteration says whether a sample settles. Where it does not, other methods look for an equilibrium, so that its
+eigenvalues can say why. Eigenvalues are those of the transposed Jacobian of each sample, whose products reverse-mode
+differentiation gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,33 +15,48 @@ import torch
 from torch import Tensor
 
 from notsodeep.errors import InputError
+from notsodeep.forecasts.cell_in_float64 import CellInFloat64
 from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
+from notsodeep.forecasts.jacobian_products import Product, adjoint_errors, late_growth, spectrum
+from notsodeep.forecasts.plain_iteration import GROWS, SETTLES, Clock, iterate
 from notsodeep.nets import CellNet, EquilibriumNet, SolverOptions
 from notsodeep.nets.cell_equilibrium import ForwardProblem
-from notsodeep.nets.fixed_point_solvers import SolveReport, solve
+from notsodeep.nets.fixed_point_solvers import solve
 from notsodeep.validation import Array
 
-# Random cotangents, terms of the adjoint's series, and numbers in the states that are measured at once.
-COTANGENTS, ADJOINT_TERMS, BATCH = 2, 64, 1 << 17
-# Power iterations before Arnoldi's method, dimension of its space, and eigenvalues that are kept.
-POWER_STEPS, KRYLOV, EIGENVALUES = 80, 40, 6
-
-Cell = Callable[[Tensor, Tensor], Tensor]
-Product = Callable[[Tensor], Tensor]
+# Random cotangents, and numbers in the states that are measured at once.
+COTANGENTS, BATCH = 2, 1 << 17
+# Shares of the time after which plain iteration, and the search for equilibria that it did not reach, end.
+ITERATION_SHARE, SEARCH_SHARE = 0.6, 0.8
+# Evaluations for which errors are measured in a second pass, and evaluations of each stage of the search.
+ERROR_STEPS, SEARCH_STEPS = 200, 200
+# The step at an equilibrium that was found beside the first step of the iteration, and its norm beside the largest.
+SHORTER, FARTHER = 1e-6, 10.0
+# A state that stays where it is although its rate is larger than this rests on an unstable equilibrium.
+UNSTABLE = 1.001
+# Products of the damped Jacobian that check an advice to damp.
+DAMPED_STEPS = 200
 
 
 def measure_network(
-    net: EquilibriumNet | CellNet, X: Any, max_steps: int, initial: Forecast | None
+    net: EquilibriumNet | CellNet, X: Any, max_steps: int | None, seconds: float, initial: Forecast | None
 ) -> Forecast:
     """Residuals, eigenvalues and gradients of a network on the samples X, beside the forecast of its model."""
-    if net.coupled_samples:
-        raise InputError("A network of a graph cannot be measured: forecast its model instead.")
     x = torch.as_tensor(net.spec.check_samples(X), dtype=net.readout.dtype, device=net.readout.device)
-    start = net.readout.new_zeros(len(x), net.layer_size)
-    return _measured(net.cell, x, start, f"network of {net.spec} with {net.units} units", max_steps, initial)
+    states = (len(x), net.layer_size)
+    words = f"network of {net.spec} with {net.units} units"
+    if net.coupled_samples:
+        # The nodes of a graph are one sample.
+        net.check_shape(tuple(x.shape))
+        cell = CellInFloat64(
+            lambda z, rows: net.cell(z[0], rows[0])[None], states, x.new_zeros(1, *states), x[None]
+        )
+    else:
+        cell = CellInFloat64(net.cell, states[1:], x.new_zeros(states), x)
+    return _measured(cell, words, max_steps, seconds, initial)
 
 
-def measure_cell(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
+def measure_cell(model: Any, X: Any, z0: Any, max_steps: int | None, seconds: float) -> Forecast:
     """Residuals, eigenvalues and gradients of a cell on the samples X."""
     if not callable(model) or z0 is None:
         raise InputError(
@@ -58,142 +72,148 @@ def measure_cell(model: Any, X: Any, z0: Any, max_steps: int) -> Forecast:
     if not all(bool(torch.isfinite(tensor).all()) for tensor in (start, x)):
         raise InputError("X or z0 has NaN or infinite entries. Remove those samples.")
     shape = tuple(start.shape[1:])
-
-    def cell(z: Tensor, inputs: Tensor) -> Tensor:
-        image = model(z.reshape(len(z), *shape), inputs)
-        if not isinstance(image, Tensor) or image.shape != (len(z), *shape):
-            got = tuple(image.shape[1:]) if isinstance(image, Tensor) else type(image).__name__
-            raise InputError(f"cell(z, x) must return a tensor of the shape of z, {shape}; got {got}.")
-        return image.flatten(1)
-
     name = getattr(model, "__name__", type(model).__name__)
-    return _measured(cell, x, start.flatten(1), f"cell {name} with states {shape}", max_steps, None)
+    words = f"cell {name} with states {shape}"
+    return _measured(CellInFloat64(model, shape, start, x), words, max_steps, seconds, None)
 
 
-def _measured(cell: Cell, x: Tensor, z0: Tensor, words: str, max_steps: int, initial: Any) -> Forecast:
-    limit, report, _ = _solved(cell, x, z0, SolverOptions(max_steps=max(max_steps, 200)))
-    with torch.no_grad():
-        residuals, errors = _curves(cell, x, z0, limit, max_steps)
-    at_once = max(1, BATCH // z0.shape[1])
-    parts = [slice(i, i + at_once) for i in range(0, len(z0), at_once)]
-    facts = [_jacobian_facts(cell, x[part], limit[part]) for part in parts]
-    eigenvalues, norms, truncated = (np.concatenate(group) for group in zip(*facts, strict=True))
-    lost = ~(report.residuals <= report.tolerance).cpu().numpy()
-    errors[lost], eigenvalues[lost] = np.nan, np.nan
-    rate = np.abs(eigenvalues).max(axis=1)
-    settled = rate < 1.0
+def _measured(
+    cell: CellInFloat64, words: str, max_steps: int | None, seconds: float, initial: Forecast | None
+) -> Forecast:
+    clock = Clock(seconds)
+    with cell.untouched(), torch.no_grad():
+        path = iterate(cell, max_steps, clock, ITERATION_SHARE)
+        settled = path.outcome == SETTLES
+        limit, known = path.last, settled.copy()
+        late = torch.from_numpy(np.flatnonzero(~settled)).to(limit.device)
+        if len(late):
+            grows = torch.from_numpy(path.outcome == GROWS).to(limit.device)[:, None]
+            limit[late], found = _sought(cell, late, torch.where(grows, cell.start, limit)[late], clock)
+            size = torch.linalg.vector_norm(limit[late], dim=1).cpu().numpy()
+            known[~settled] = found & (size <= FARTHER * path.largest[~settled])
+        errors = _errors(cell, limit, path.residuals.shape[1], clock)
+        eigenvalues, rate, norms, truncated = _jacobian_facts(cell, limit, np.flatnonzero(known), clock)
+    eigenvalues[path.vanishes], rate[path.vanishes] = 0.0, 0.0
+    errors[~known] = np.nan
+    unknown = np.where(np.char.startswith(path.outcome, "not within"), path.factor, np.inf)
+    rate = np.where(known, rate, np.where(np.isnan(unknown), np.inf, unknown))
+    outcome = np.where(settled & (rate > UNSTABLE), "unstable", path.outcome)
+    settled &= rate < 1.0
     gradient = GradientForecast(
         np.where(settled, norms, np.inf),
         np.where(settled[:, None], truncated, np.inf),
         np.where(settled, rate, 1.0),
     )
+    anderson = partial(_anderson, cell, path.residuals.shape[1])
     return Forecast(
-        "measured", words, rate, residuals, errors, gradient, partial(_anderson, cell, x, z0, max_steps),
-        eigenvalues=eigenvalues, initial=initial,
+        "measured", words, rate, path.residuals, errors, gradient, anderson,
+        eigenvalues=eigenvalues, initial=initial, outcome=outcome, seconds=seconds,
+        precision=str(cell.dtype).removeprefix("torch."),
+        damped_rate=partial(_damped_rate, cell, limit, known),
     )  # fmt: skip
 
 
-def _solved(
-    cell: Cell, x: Tensor, z0: Tensor, options: SolverOptions
-) -> tuple[Tensor, SolveReport, list[Tensor]]:
-    """The equilibrium from z_1 = cell(z_0), and the residuals of all evaluations, NaN for samples that had finished."""
+def _sought(cell: CellInFloat64, rows: Tensor, z: Tensor, clock: Clock) -> tuple[Tensor, Array]:
+    """Equilibria of samples that plain iteration does not reach, and whether they are some."""
+    options = SolverOptions(max_steps=SEARCH_STEPS)
+
+    def step(state: Tensor, chosen: Tensor) -> Tensor:
+        # An image that is not finite ends the search.
+        return cell(state, cell.inputs[chosen]) if not clock.over(SEARCH_SHARE) else state * np.nan
+
+    found, report = solve(ForwardProblem(step, rows, z), options)
+    solved = report.residuals <= options.tolerance_for(cell.dtype)
+    found = torch.where(solved[:, None], found, z)
+    # Far away, steps are small beside any state.
+    moved, first = (
+        torch.linalg.vector_norm(cell(state, cell.inputs[rows]) - state, dim=1)
+        for state in (found, cell.start[rows])
+    )
+    solved &= moved <= SHORTER * first
+    return found, solved.cpu().numpy()
+
+
+def _anderson(cell: CellInFloat64, steps: int) -> Array:
+    """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
     residuals: list[Tensor] = []
 
     def recorded(z: Tensor, rows: Tensor) -> Tensor:
-        image = cell(z, x[rows])
-        residuals.append(z.new_full((len(z0),), float("nan"), dtype=torch.float64))
-        residuals[-1][rows] = _relative_change(z, image)
+        image = cell(z, cell.inputs[rows])
+        moved = torch.linalg.vector_norm((image - z).double(), dim=1)
+        size = torch.linalg.vector_norm(image.double(), dim=1)
+        residuals.append(z.new_full((len(cell.start),), float("nan"), dtype=torch.float64))
+        residuals[-1][rows] = torch.where(moved == 0.0, moved, moved / size)
         return image
 
-    rows = torch.arange(len(z0), device=x.device)
-    with torch.no_grad():
-        return *solve(ForwardProblem(recorded, rows, recorded(z0, rows)), options), residuals
+    options = SolverOptions("anderson", 16.0 * torch.finfo(cell.dtype).eps, steps)
+    rows = torch.arange(len(cell.start), device=cell.start.device)
+    with cell.untouched(), torch.no_grad():
+        solve(ForwardProblem(recorded, rows, recorded(cell.start, rows)), options)
+    return torch.stack(residuals, dim=1).cpu().numpy()[:, :steps]
 
 
-def _relative_change(x: Tensor, image: Tensor) -> Tensor:
-    """‖f(x) − x‖/‖f(x)‖ of each sample; zero is its own fixed point."""
-    moved = torch.linalg.vector_norm((image - x).double(), dim=1)
-    return torch.where(moved == 0.0, moved, moved / torch.linalg.vector_norm(image.double(), dim=1))
+def _errors(cell: CellInFloat64, limit: Tensor, columns: int, clock: Clock) -> Array:
+    """‖z_k − z*‖/‖z*‖ in a second pass, (samples, columns); NaN in columns that it does not reach."""
+    z, scale = cell.start, torch.linalg.vector_norm(limit, dim=1)
+    errors = np.full((len(z), columns), np.nan)
+    for column in range(min(columns, ERROR_STEPS)):
+        distance = torch.linalg.vector_norm(z - limit, dim=1)
+        errors[:, column] = torch.where(distance == 0.0, distance, distance / scale).double().cpu().numpy()
+        if clock.over(SEARCH_SHARE):
+            break
+        z = cell(z, cell.inputs)
+    return errors
 
 
-def _curves(cell: Cell, x: Tensor, z: Tensor, limit: Tensor, max_steps: int) -> tuple[Array, Array]:
-    """Residuals and errors of plain iteration, (samples, steps), until all residuals are rounding."""
-    rounding, scale = 4.0 * torch.finfo(z.dtype).eps, torch.linalg.vector_norm(limit, dim=1)
-    columns: list[tuple[Tensor, Tensor]] = []
-    while len(columns) < max_steps and not (columns and bool((columns[-1][0] <= rounding).all())):
+def _transposed(cell: CellInFloat64, x: Tensor, limit: Tensor) -> Product:
+    """Products of the transposed Jacobian of each sample."""
+    with torch.inference_mode(False), torch.enable_grad():
+        z = limit.detach().clone().requires_grad_()
         image = cell(z, x)
-        columns.append((_relative_change(z, image), torch.linalg.vector_norm(z - limit, dim=1) / scale))
-        z = image
-    residuals, errors = (torch.stack(list(each), dim=1) for each in zip(*columns, strict=True))
-    return residuals.cpu().numpy(), errors.double().cpu().numpy()
-
-
-def _anderson(cell: Cell, x: Tensor, z0: Tensor, max_steps: int) -> Array:
-    """Residuals of Anderson acceleration; NaN after a sample has reached rounding."""
-    options = SolverOptions("anderson", 16.0 * torch.finfo(z0.dtype).eps, max_steps)
-    residuals = _solved(cell, x, z0, options)[2]
-    return torch.stack(residuals, dim=1).cpu().numpy()[:, :max_steps]
-
-
-def _jacobian_facts(cell: Cell, x: Tensor, limit: Tensor) -> tuple[Any, Array, Array]:
-    """Leading eigenvalues, growth of the adjoint, and errors of its truncations, of each sample."""
-    with torch.enable_grad():
-        z = limit.detach().requires_grad_()
-        image = cell(z, x)
-    if not image.requires_grad:
-        raise InputError("cell(z, x) does not depend on z differentiably: its Jacobian cannot be measured.")
 
     def transposed(v: Tensor) -> Tensor:
         return torch.autograd.grad(image, z, v, retain_graph=True)[0]
 
-    shape, generator = (COTANGENTS, *limit.shape), torch.Generator().manual_seed(0)
-    draws = torch.randn(shape, generator=generator, dtype=torch.float64).to(limit)
-    return (_leading_eigenvalues(transposed, draws[0]), *_adjoint_errors(transposed, list(draws)))
+    return transposed
 
 
-def _leading_eigenvalues(product: Product, v: Tensor) -> Any:
-    """Eigenvalues of largest modulus of each sample, (samples, some), complex."""
-    size = v.shape[1]
-    for _ in range(POWER_STEPS if size > KRYLOV else 0):
-        image = product(v)
-        norm = torch.linalg.vector_norm(image, dim=1, keepdim=True)
-        v = torch.where(norm > 0.0, image / norm.clamp_min(torch.finfo(v.dtype).tiny), v)
-    dimension = min(size, KRYLOV)
-    basis = v.new_zeros(len(v), dimension + 1, size)
-    hessenberg = np.zeros((len(v), dimension + 1, dimension))
-    basis[:, 0] = v / torch.linalg.vector_norm(v, dim=1, keepdim=True)
-    for j in range(dimension):
-        image = product(basis[:, j])
-        size_before = torch.linalg.vector_norm(image, dim=1)
-        # Twice is enough (Kahan and Parlett).
-        for _ in range(2):
-            onto = torch.einsum("bkd,bd->bk", basis[:, : j + 1], image)
-            image = image - torch.einsum("bk,bkd->bd", onto, basis[:, : j + 1])
-            hessenberg[:, : j + 1, j] += onto.double().cpu().numpy()
-        left = torch.linalg.vector_norm(image, dim=1)
-        # An invariant space: nothing but rounding is left, and the eigenvalues so far are exact.
-        left = torch.where(left > 100.0 * torch.finfo(v.dtype).eps * size_before, left, 0.0)
-        hessenberg[:, j + 1, j] = left.double().cpu().numpy()
-        basis[:, j + 1] = torch.where(left[:, None] > 0.0, image / left[:, None].clamp_min(1e-300), 0.0)
-    # A sample that is not finite has no eigenvalues; the others keep theirs.
-    finite = np.asarray(np.isfinite(hessenberg).all(axis=(1, 2)))
-    values = np.linalg.eigvals(np.where(finite[:, None, None], hessenberg, 0.0)[:, :dimension])
-    values = np.where(finite[:, None], values.astype(np.complex128), np.nan)
-    return np.take_along_axis(values, np.argsort(-np.abs(values), axis=1)[:, :EIGENVALUES], axis=1)
+def _jacobian_facts(
+    cell: CellInFloat64, limit: Tensor, rows: Any, clock: Clock
+) -> tuple[Any, Array, Array, Array]:
+    """Leading eigenvalues, the rate, growth of the adjoint, and errors of its truncations; NaN for other rows."""
+    results: list[Any] = [np.full((len(limit), 1), np.nan, dtype=np.complex128)]
+    results += [np.full(len(limit), np.nan), np.full(len(limit), np.nan), np.full((len(limit), 1), np.nan)]
+    at_once = max(1, BATCH // limit.shape[1])
+    for first in range(0, len(rows), at_once):
+        part, share = rows[first : first + at_once], min(1.0, (first + at_once) / len(rows))
+        over = partial(clock.over, SEARCH_SHARE + (1.0 - SEARCH_SHARE) * share)
+        places = torch.from_numpy(part).to(limit.device)
+        product = _transposed(cell, cell.inputs[places], limit[places])
+        draws = _draws(limit[places], 0)
+        found = spectrum(product, draws[0], over)
+        facts = found.eigenvalues, found.rate, *adjoint_errors(product, list(draws), over)
+        for number, values in enumerate(facts):
+            if results[number].shape[1:] != values.shape[1:]:
+                results[number] = np.repeat(results[number], values.shape[1], axis=1)
+            results[number][part] = values
+    return results[0], results[1], results[2], results[3]
 
 
-def _adjoint_errors(product: Product, cotangents: list[Tensor]) -> tuple[Array, Array]:
-    """‖t‖/‖w‖ and ‖t − t_k‖/‖t‖ for k = 0, 1, …, roots of means over random cotangents w."""
-    squares = []
-    for w in cotangents:
-        terms = [w.double()]
-        for _ in range(2 * ADJOINT_TERMS - 1):
-            terms.append(product(terms[-1].to(w)).double())
-        rests = torch.stack(terms).flip(0).cumsum(0).flip(0).square().sum(dim=2)
-        squares.append(torch.cat([rests, terms[0].square().sum(dim=1)[None]]).T.cpu().numpy())
-    mean = np.mean(squares, axis=0)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.sqrt(mean[:, 0] / mean[:, -1]), np.sqrt(mean[:, :ADJOINT_TERMS] / mean[:, :1])
+def _draws(like: Tensor, seed: int) -> Tensor:
+    """Random cotangents of these states."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn((COTANGENTS, *like.shape), generator=generator, dtype=torch.float64).to(like)
+
+
+def _damped_rate(cell: CellInFloat64, limit: Tensor, known: Array, share: float) -> float:
+    """The rate of z + η (f(z) − z) for a share η, of the slowest sample: the growth of late products."""
+    rows = torch.from_numpy(np.flatnonzero(known)).to(limit.device)
+    with cell.untouched():
+        product = _transposed(cell, cell.inputs[rows], limit[rows])
+        growth = late_growth(
+            lambda v: (1.0 - share) * v + share * product(v), _draws(limit[rows], 1)[0], DAMPED_STEPS
+        )
+    return float(growth.max())
 
 
 __all__ = ["measure_cell", "measure_network"]
