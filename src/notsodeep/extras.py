@@ -14,6 +14,8 @@ EXTRA_OF = {
     "distributed": "scale",
     "zarr": "scale",
     "msgspec": "lab",
+    "pandas": "tables",
+    "pyarrow": "tables",
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",

@@ -132,6 +132,26 @@ def test_one_wide_column_is_scaled_and_said() -> None:
     assert json.loads(done.stdout)["accuracy"][0] > 0.6
 
 
+TABLE = ["plan,months,charge"] + [
+    f"{'month' if row % 3 else 'year'},{row % 7 if row % 11 else ''},{row * 1.5}" for row in range(60)
+]
+
+
+@pytest.mark.parametrize("command", ["verdict", "forecast", "kernel"])
+def test_a_table_of_words_and_gaps_needs_no_labels(command: str) -> None:
+    Path("rows.csv").write_text("\n".join(TABLE), encoding="utf-8")
+    done = run(f"{command} rows.csv")
+    assert done.exit_code in (0, 3, 4), done.output + repr(done.exception)
+    said = " ".join(done.output.split())
+    assert "Words became columns of 0 and 1: 'plan' 2." in said
+    assert "Missing numbers became medians, with a column that says where: 6 of 'months'." in said
+    if command == "kernel":
+        rows = open_table("rows.csv").rows
+        assert rows.shape == (60, 5)
+        expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), Preprocessing.fit(rows).apply(rows))
+        np.testing.assert_array_equal(np.load("kernel.npy"), expected)
+
+
 # --- errors of the file system ---------------------------------------------------------------------------------------
 
 

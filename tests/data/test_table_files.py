@@ -28,7 +28,7 @@ def test_all_formats_hold_the_same_rows() -> None:
     Path("rows.csv").write_text("\n".join([header, *lines]), encoding="utf-8")
     np.save("rows.npy", ROWS)
     np.savez("rows.npz", X=ROWS, y=np.array(labels), other=np.zeros(3))
-    np.savez("one.npz", whatever=ROWS)
+    np.savez("one.npz", X=ROWS)
     np.save("images.npy", ROWS.reshape(30, 2, 4))
     for source, label in {
         "rows.csv": "kind", "rows.npy": None, "rows.npz": "y", "rows.npz:X": None, "one.npz": None, "images.npy": None,
@@ -36,9 +36,9 @@ def test_all_formats_hold_the_same_rows() -> None:
         found = open_table(source, 20, label)
         np.testing.assert_array_equal(found.rows, ROWS[:20], err_msg=source)
         assert found.labels is None if label is None else list(found.labels) == labels[:20]
-        assert "Only the first 20 of 30 rows are used." in found.note
+        assert "Only the first 20 of 30 rows are used." in found.notes
         assert open_table(source, None, label).total == 30
-    assert open_table("images.npy").note == "Images of 2 × 4 were flattened into 8 columns."
+    assert open_table("images.npy").notes == ("Images of 2 × 4 were flattened into 8 columns.",)
     by_number = open_table("rows.npy", label_column="-1")
     np.testing.assert_array_equal(by_number.labels, ROWS[:, -1])
     np.testing.assert_array_equal(by_number.rows, ROWS[:, :-1])
@@ -59,13 +59,12 @@ def test_files_that_leave_a_question_get_an_answer() -> None:
     Path("rows.csv").write_text("a,b\n1,x\n2,y\n", encoding="utf-8")
     Path("rows.txt").write_text("1", encoding="utf-8")
     for arguments, words in {
-        ("two.npz",): "two.npz has the arrays a, b: name one, as in two.npz:a",
+        ("two.npz",): "two.npz has the arrays a, b, and no X. Write two.npz:NAME.",
         ("two.npz:c",): "and no c",
         ("two.npz:a", None, "y"): "and no y",
         ("empty.npz",): "(none)",
         ("objects.npz",): "Python objects",
         ("short.npz", None, "y"): "30 rows and 3 labels",
-        ("rows.csv",): "--label-column 'b'",
         ("rows.csv", None, "c"): "no column 'c'. It has a, b. Numbers go from 1 to 2",
         ("rows.txt",): "Unsupported extension .txt of rows.txt; expected one of .csv, .npy, .npz",
         ("none.csv",): "no file none.csv",
@@ -111,13 +110,12 @@ def test_arrays_that_are_no_rows_are_refused(name: str) -> None:
 
 TEXTS = {
     b"a,b\n": "no rows",
-    b"a,b\n1,x\n": "--label-column 'b'",
-    b"1,2\n3,x\n": "Row 2, column 2 of rows.csv has 'x'",
-    b"1,2\n\n3\n": "Row 3 of rows.csv has 1 cells, the first row 2",
-    b"1,2,\n": "Row 1, column 3",
+    b"a\nx\n": "no columns that can be used. Columns left out: 'a' (1 different words)",
+    b"1,2\n3,x\n": "Row 2, column '2' of rows.csv has 'x' among numbers",
+    b"1,2\n3\n4,5,6\n": "Expected 2 fields in line 3, saw 3",
     b"": "no rows",
     b"\n \n": "no rows",
-    b"1,nan\n": "NaN",
+    b"1,inf\n": "NaN or infinite",
     b"\xff\xfe1\x00": "not text in UTF-8",
     b"1;2\n": "separated by semicolons",
 }
@@ -158,7 +156,7 @@ def test_a_label_file_has_one_label_for_each_row_with_or_without_a_header() -> N
     for n in (None, 5):  # the lengths of the files are compared, not that of what is used
         assert labels_of(plain, n) == labels_of(f"kind\n{plain}\n", n) == kinds[:n]
     assert labels_of(numbers) == labels_of(f"0\n{numbers}") == [0, 1, 2] * 10
-    assert open_labels("y.csv", 30)[1] == "The first line of y.csv, '0', was read as a header."
+    assert open_labels("y.csv", 30)[1] == ("The first line of y.csv, '0', was read as a header.",)
     for text, words in {
         "a\n" + plain: "31 labels for 30 rows",
         "3\n" + numbers: "31 labels for 30 rows",
@@ -207,8 +205,8 @@ def test_header_and_index_of_pandas_are_no_samples(text: str) -> None:
     Path("rows.csv").write_text(text, encoding="utf-8")
     found, (rows, said) = open_table("rows.csv"), PANDAS[text]
     np.testing.assert_array_equal(found.rows, rows)
-    assert all(word in found.note for word in said.split())
-    assert bool(found.note) == bool(said)
+    assert all(word in " ".join(found.notes) for word in said.split())
+    assert bool(found.notes) == bool(said)
 
 
 def test_a_numbered_header_beside_a_named_column_is_one_only_if_the_name_is_no_label() -> None:
@@ -234,16 +232,67 @@ def test_a_parquet_file_has_rows_labels_and_no_index(kinds: list, tmp_path: Path
     assert table.rows.tolist() == [[1.0]]
     assert table.labels is not None
     assert table.labels.tolist() == kinds[:1]
-    assert "The index '__index_level_0__' was skipped." in table.note
+    assert "The index '__index_level_0__' numbers the rows and was skipped." in table.notes
     path.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         open_table(path)
 
 
-def test_parquet_without_its_package_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("package", "name"), [("pyarrow", "rows.parquet"), ("pandas", "rows.csv")])
+def test_tables_without_their_package_say_what_to_install(
+    package: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "rows.parquet").write_bytes(b"PAR1")
-    with pytest.raises(InputError, match="pip install pyarrow"):
-        open_table(tmp_path / "rows.parquet")
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / name).write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=rf"needs the package {package}.*pip install '\.\[tables\]'"):
+        open_table(tmp_path / name)
+
+
+# --- words and gaps -------------------------------------------------------------------------------------------------
+
+CUSTOMERS = """id,plan,months,charge,paperless,left
+a1,month,3,10.5,yes,no
+b2,year,?,20,no,yes
+c3,month,5,,yes,no
+d4,,8,40.5,no,no
+"""
+
+
+def test_words_become_columns_and_gaps_medians_and_both_are_said() -> None:
+    Path("rows.csv").write_text(CUSTOMERS, encoding="utf-8")
+    table = open_table("rows.csv", label_column="left")
+    plan = [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]  # month, year, missing
+    months, charge = [[0, 3], [1, 5], [0, 5], [0, 8]], [[0, 10.5], [0, 20], [1, 20], [0, 40.5]]
+    paperless = [[0, 1], [1, 0], [0, 1], [1, 0]]
+    np.testing.assert_array_equal(table.rows, np.hstack([plan, months, charge, paperless]))
+    assert table.labels is not None
+    assert table.labels.tolist() == ["no", "yes", "no", "no"]
+    assert table.notes == (
+        "Words became columns of 0 and 1: 'plan' 3, 'paperless' 2.",
+        "Missing numbers became medians, with a column that says where: 1 of 'months', 1 of 'charge'.",
+        "Columns left out: 'id' (4 different words).",
+    )
+    unlabelled = open_table("rows.csv")
+    np.testing.assert_array_equal(unlabelled.rows[:, :-2], table.rows)
+    assert unlabelled.notes[-1].endswith("If one holds the labels, name it: --label-column NAME.")
+
+
+def test_a_parquet_file_has_the_columns_of_the_same_csv_file() -> None:
+    pandas = pytest.importorskip("pandas")
+    Path("rows.csv").write_text(CUSTOMERS, encoding="utf-8")
+    frame = pandas.read_csv("rows.csv", na_values=["?"]).astype({"plan": "category"})
+    frame.to_parquet("rows.parquet")
+    found, expected = (open_table(name, label_column="left") for name in ("rows.parquet", "rows.csv"))
+    np.testing.assert_array_equal(found.rows, expected.rows)
+    assert found.labels.tolist() == expected.labels.tolist()  # type: ignore[union-attr]
+    frame.assign(when=pandas.Timestamp("2020-01-01")).to_parquet("rows.parquet")
+    with pytest.raises(InputError, match=r"'when' of rows\.parquet holds datetime"):
+        open_table("rows.parquet")
+
+
+def test_text_of_many_words_is_left_out() -> None:
+    lines = [f"{row},w{row % 150}" for row in range(200)]
+    Path("rows.csv").write_text("\n".join(["x,text", *lines]), encoding="utf-8")
+    table = open_table("rows.csv")
+    assert table.rows.shape == (200, 1)
+    assert table.notes[0].startswith("Columns left out: 'text' (150 different words).")

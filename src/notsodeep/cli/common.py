@@ -17,7 +17,8 @@ from notsodeep.extras import needed
 from notsodeep.files import new_path
 
 if TYPE_CHECKING:
-    from notsodeep.cli.scenario import Data, PreparedSamples
+    from notsodeep.cli.scenario import Data
+    from notsodeep.data import Samples
 
 app = typer.Typer(
     name="notsodeep",
@@ -130,7 +131,7 @@ def save_figure(draw: Callable[[Any], Any], path: Path) -> str | None:
     return str(path)
 
 
-def say_notes(data: Data, samples: PreparedSamples) -> None:
+def say_notes(data: Data, samples: Samples) -> None:
     """Print how the samples were read and scaled (for data sets only with --scale), and what is unusual about them."""
     shown = samples.notes if data.is_file or data.scale != "auto" else ()
     for note in (*shown, samples.advice):
@@ -138,7 +139,7 @@ def say_notes(data: Data, samples: PreparedSamples) -> None:
             say(f"{data.source}: {note}")
 
 
-def data_record(data: Data, samples: PreparedSamples) -> dict[str, Any]:
+def data_record(data: Data, samples: Samples) -> dict[str, Any]:
     """Describe for JSON where the samples came from and how they were scaled."""
     n, p = len(samples.rows), math.prod(samples.rows.shape[1:])
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zipfile
 from dataclasses import dataclass, replace
-from math import sqrt
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,32 +14,26 @@ from notsodeep.data import (
     SCALES,
     GaussianMixture,
     MixtureStatistics,
-    Preprocessing,
-    TableData,
+    Samples,
     UnitSphere,
     as_images,
-    inspect_rows,
     load,
     open_table,
     parse_spec,
 )
 from notsodeep.data.datasets import IMAGES, NAMES
-from notsodeep.data.table_files import cut_note, is_table, open_labels, split_member
+from notsodeep.data.table_files import cut_notes, is_table, open_labels, split_member
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.models import DEQ
 from notsodeep.scale.sample_sources import open_rows
-from notsodeep.validation import Array, one_of, root_mean_square_norm
-
-Law = GaussianMixture | UnitSphere
+from notsodeep.validation import one_of
 
 DRAWN = ("mixture", "sphere")
 SMALLEST = 20
 _DRAWN_SAMPLES = 1000
 # Eigenvalues and distances of kernels with more rows take minutes and gigabytes.
 _LARGEST_DENSE = 10_000
-# Norms beyond which fourth powers, which designs and spectra take, leave the range of double precision.
-_SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
 
 
 def read_activation(text: str) -> Activation:
@@ -83,43 +76,6 @@ def is_data(source: str) -> bool:
         with zipfile.ZipFile(path) as archive:
             return "W.npy" not in archive.namelist()
     return source.partition(":")[0] in (*DRAWN, *NAMES) or is_table(source) or path.suffix == ".zarr"
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedSamples:
-    """Samples that were drawn or read, and scaled.
-
-    Attributes:
-        rows: samples in rows (n, p), or images.
-        labels: their classes or targets, or None.
-        law: the distribution they were drawn from, or None.
-        tau0: the norm of a typical row, docs/theory.md (4.2).
-        notes: sentences on how a file was read and how the rows were scaled.
-        advice: a sentence on what is unusual about the scaled rows, with a remedy; may be empty.
-    """
-
-    rows: Array
-    labels: NDArray[Any] | None
-    law: Law | None
-    tau0: float
-    notes: tuple[str, ...] = ()
-    advice: str = ""
-
-
-def scaled_samples(table: TableData, scale: str) -> PreparedSamples:
-    """Scale the rows of a table and inspect the result."""
-    scaling = Preprocessing.fit(table.rows, scale)
-    rows = np.asarray(scaling.apply(table.rows), dtype=np.float64)
-    flat = rows.reshape(len(rows), -1)
-    norm = root_mean_square_norm(flat) / sqrt(scaling.positions)
-    if not _SMALLEST_NORM < norm < _LARGEST_NORM:
-        raise InputError(
-            f"The rows have norm {norm:.3g} with scale {scale!r}, which is too small or too large to compute with. "
-            "Use scale 'auto'."
-        )
-    notes = tuple(note for note in (table.note, scaling.note) if note)
-    advice = inspect_rows(flat / sqrt(scaling.positions)).advice
-    return PreparedSamples(rows, table.labels, None, norm, notes, advice)
 
 
 @dataclass(frozen=True)
@@ -167,7 +123,7 @@ class Data:
         """Return the data for a trained network: "auto" leaves the rows as they were during training."""
         return replace(self, scale="none") if self.scale == "auto" else self
 
-    def samples(self, largest: int | None = None) -> PreparedSamples:
+    def samples(self, largest: int | None = None) -> Samples:
         """Draw or read the samples, and scale them.
 
         Args:
@@ -177,27 +133,27 @@ class Data:
         if not self.is_drawn:
             table = self._read()
             _refuse_many(len(table.rows), largest, self.source)
-            return scaled_samples(table, self.scale)
+            return table.scaled(self.scale)
         if self.scale not in ("auto", "none"):
             raise InputError(f"Samples of {self.source} are scaled already: leave --scale {self.scale} out.")
         n = self.n or _DRAWN_SAMPLES
         _refuse_many(n, largest, self.source)
         if self.source == "sphere":
             sphere = UnitSphere(self.p)
-            return PreparedSamples(sphere.sample(n, self.seed), np.zeros(n, dtype=np.intp), sphere, 1.0)
+            return Samples(sphere.sample(n, self.seed), np.zeros(n, dtype=np.intp), law=sphere)
         mixture = GaussianMixture.paper(self.p, classes=self.classes, mean=self.mean, gap=self.gap)
         rows, labels = mixture.sample(n, self.seed)
-        return PreparedSamples(rows, labels, mixture, MixtureStatistics.of(mixture, rows, labels).tau0)
+        return Samples(rows, labels, law=mixture, tau0=MixtureStatistics.of(mixture, rows, labels).tau0)
 
-    def dense_samples(self) -> PreparedSamples:
+    def dense_samples(self) -> Samples:
         """Draw or read the samples for computations that grow with n³; more than 10 000 are refused."""
         return self.samples(_LARGEST_DENSE)
 
-    def images(self) -> PreparedSamples:
+    def images(self) -> Samples:
         """Read images (n, channels, height, width), scaled so that |x(s)|² = 1 on average over positions."""
-        return scaled_samples(self._read_images(), self.scale)
+        return self._read_images().scaled(self.scale)
 
-    def required_labels(self, samples: TableData | PreparedSamples) -> NDArray[Any]:
+    def required_labels(self, samples: Samples) -> NDArray[Any]:
         """Return the labels of the samples, or say how to name them."""
         if samples.labels is None:
             raise InputError(
@@ -206,7 +162,7 @@ class Data:
             )
         return samples.labels
 
-    def _read(self) -> TableData:
+    def _read(self) -> Samples:
         """Read rows and labels of the file or the data set."""
         if not self.is_file:
             return self._named()
@@ -214,13 +170,13 @@ class Data:
             return self._with_labels(self._stored())
         return self._with_labels(open_table(self.source, self.n, self.label_column))
 
-    def _named(self) -> TableData:
+    def _named(self) -> Samples:
         """Load rows and labels of a data set by name."""
         name, classes = parse_spec(self.source)
         loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
-        return TableData(np.asarray(loaded.X, dtype=np.float64), loaded.y)
+        return Samples(np.asarray(loaded.X, dtype=np.float64), loaded.y)
 
-    def _read_images(self) -> TableData:
+    def _read_images(self) -> Samples:
         """Read images (n, channels, height, width) of a data set, or of a .npy or .zarr file, with their labels."""
         if not self.is_drawn and not self.is_file:
             table = self._named()
@@ -238,13 +194,13 @@ class Data:
             )
         return table
 
-    def _stored(self) -> TableData:
+    def _stored(self) -> Samples:
         """Read the first samples of a .npy or .zarr file."""
         stored = open_rows(self.source)
         total = stored.shape[0]
-        return TableData(stored.read(slice(0, self.n)), None, cut_note(self.n, total), total)
+        return Samples(stored.read(slice(0, self.n)), None, cut_notes(self.n, total), total)
 
-    def _with_labels(self, table: TableData) -> TableData:
+    def _with_labels(self, table: Samples) -> Samples:
         """Add the labels of --labels, if there are any."""
         if self.labels is None:
             return table
@@ -252,8 +208,8 @@ class Data:
             raise InputError(
                 "Give the labels as a column (--label-column) or as a file (--labels), not both."
             )
-        labels, note = open_labels(self.labels, table.total, self.n)
-        return replace(table, labels=labels, note=f"{table.note} {note}".strip())
+        labels, notes = open_labels(self.labels, table.total, self.n)
+        return replace(table, labels=labels, notes=(*table.notes, *notes))
 
 
 def _refuse_many(n: int, largest: int | None, source: str) -> None:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from notsodeep.cli.scenario import Data, PreparedSamples
+    from notsodeep.cli.scenario import Data
     from notsodeep.convergence import Certificate
+    from notsodeep.data import Samples
 
 # Number of sizes in a range such as 100:10000.
 _POINTS = 7
@@ -82,7 +83,7 @@ def certify(
         raise typer.Exit(3)
 
 
-def _labelled_samples(data: Data) -> tuple[PreparedSamples, NDArray[np.float64]]:
+def _labelled_samples(data: Data) -> tuple[Samples, NDArray[np.float64]]:
     """Read the samples and their labels as numbers: two classes as -1 and 1, other numbers as they are."""
     import numpy as np
 

@@ -4,7 +4,7 @@ from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
 from notsodeep.data.mixtures import Covariance, GaussianMixture, UnitSphere
 from notsodeep.data.preprocessing import SCALES, Preprocessing, RowInspection, inspect_rows
 from notsodeep.data.statistics import ClassStatistics, MixtureStatistics
-from notsodeep.data.table_files import TableData, open_table, read_table
+from notsodeep.data.table_files import Samples, open_table
 
 __all__ = [
     "NAMES",
@@ -16,12 +16,11 @@ __all__ = [
     "MixtureStatistics",
     "Preprocessing",
     "RowInspection",
-    "TableData",
+    "Samples",
     "UnitSphere",
     "as_images",
     "inspect_rows",
     "load",
     "open_table",
     "parse_spec",
-    "read_table",
 ]

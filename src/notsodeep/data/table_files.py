@@ -1,47 +1,84 @@
-"""Read samples and labels from a user's CSV, NPY, NPZ and Parquet files, and write matrices.
+"""Read samples and labels from a user's CSV, Parquet, NPY and NPZ files, and write matrices.
 
-The files may come from anywhere: nothing is unpickled and nothing is executed.
+The files may come from anywhere: nothing is unpickled and nothing is executed. Tables are read by pandas.
 """
 
 from __future__ import annotations
 
-import csv
-import math
-import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import sqrt
 from pathlib import Path, PurePath
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.data.mixtures import GaussianMixture, UnitSphere
+from notsodeep.data.preprocessing import Preprocessing, inspect_rows
 from notsodeep.errors import InputError
+from notsodeep.extras import needed
 from notsodeep.files import atomic_write
-from notsodeep.validation import Array, as_rows
+from notsodeep.validation import Array, as_rows, root_mean_square_norm
 
 EXTENSIONS = (".csv", ".npy", ".npz", ".parquet")
 WRITTEN = (".csv", ".npy", ".npz")
 _NPY = b"\x93NUMPY"
 _LONGEST_CELL = 40  # characters of a cell that a message repeats
 _INDEX_NAMES = ("", "Unnamed: 0", "__index_level_0__")  # what pandas calls the index of a table
-_MISSING = ("", "nan", "NaN", "None", "<NA>", "NaT", "NA", "N/A", "null", "NULL")  # how tables write nothing
+_MISSING = (
+    "",
+    "nan",
+    "NaN",
+    "None",
+    "<NA>",
+    "NaT",
+    "NA",
+    "N/A",
+    "null",
+    "NULL",
+    "?",
+)  # how tables write nothing
+# A column of more different words is text or an identifier, not a category.
+_MOST_CATEGORIES = 100
+# Norms beyond which fourth powers, which designs and spectra take, leave the range of double precision.
+_SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
 
 
 @dataclass(frozen=True, eq=False)
-class TableData:
-    """Samples and labels read from a file.
+class Samples:
+    """Samples that were drawn or read.
 
     Attributes:
-        rows: samples in rows (n, p), finite float64.
-        labels: one label for each row, or None.
-        note: what was changed while reading, in sentences; empty if nothing was.
+        rows: samples in rows (n, p), or images; finite float64.
+        labels: one class or target for each sample, or None.
+        notes: sentences on how a file was read and how the rows were scaled.
         total: number of rows in the file; `rows` may be only the first of them.
+        law: the distribution they were drawn from, or None.
+        tau0: the norm of a typical row, docs/theory.md (4.2).
+        advice: a sentence on what is unusual about the scaled rows, with a remedy; may be empty.
     """
 
     rows: Array
     labels: NDArray[Any] | None = None
-    note: str = ""
+    notes: tuple[str, ...] = ()
     total: int = 0
+    law: GaussianMixture | UnitSphere | None = None
+    tau0: float = 1.0
+    advice: str = ""
+
+    def scaled(self, how: str = "auto") -> Samples:
+        """Scale the samples, see `Preprocessing.fit`, and inspect the result."""
+        scaling = Preprocessing.fit(self.rows, how)
+        rows = np.asarray(scaling.apply(self.rows), dtype=np.float64)
+        flat = rows.reshape(len(rows), -1) / sqrt(scaling.positions)
+        norm = root_mean_square_norm(flat)
+        if not _SMALLEST_NORM < norm < _LARGEST_NORM:
+            raise InputError(
+                f"The rows have norm {norm:.3g} with scale {how!r}, which is too small or too large to compute with. "
+                "Use scale 'auto'."
+            )
+        notes = (*self.notes, scaling.note)
+        return replace(self, rows=rows, notes=notes, tau0=norm, advice=inspect_rows(flat).advice)
 
 
 def is_table(source: str) -> bool:
@@ -57,61 +94,57 @@ def split_member(source: str) -> tuple[Path, str | None]:
     return Path(source), None
 
 
-def open_table(source: str | Path, n: int | None = None, label_column: str | None = None) -> TableData:
+def open_table(source: str | Path, n: int | None = None, label_column: str | None = None) -> Samples:
     """Read samples and labels from a file.
 
+    In a table, columns of words become one column of 0 and 1 for each word, and missing numbers become the median of
+    their column, with another column that says where. The notes of the result name these columns.
+
     Args:
-        source: path of a .csv, .npy, .npz or .parquet file. rows.npz:X names an array of an NPZ file; without a name
-            it is the only array, or the one called X.
+        source: path of a .csv, .npy, .npz or .parquet file. An NPZ file has its samples in the array X; rows.npz:A
+            names another one.
         n: number of rows to read, from the start of the file; all if None.
         label_column: the column that holds labels: its name, or its number counted from 1 (-1 is the last one); for an
             NPZ file the name of the array of labels.
 
     Raises:
-        InputError: if there is no such file, or if it is not a matrix of finite numbers.
+        InputError: if there is no such file, or if it has no samples in rows.
     """
     path, member = split_member(str(source))
-    if not path.is_file():
-        raise InputError(f"There is no file {path}.")
-    with path.open("rb") as file:
-        return read_table(file, str(path), n, label_column, member)
-
-
-def read_table(
-    file: BinaryIO,
-    name: str,
-    n: int | None = None,
-    label_column: str | None = None,
-    member: str | None = None,
-) -> TableData:
-    """Read samples and labels from an open file; the extension of `name` gives the format, see `open_table`."""
-    check_extension(Path(name))
-    extension = PurePath(name).suffix.lower()
-    if extension == ".npz":
-        table = _npz_table(file, name, label_column, member)
-    else:
-        read = {".csv": _csv_table, ".npy": _npy_table, ".parquet": _parquet_table}[extension]
-        table = read(file, name, label_column)
-    rows, labels, note = table.rows, table.labels, table.note
-    if rows.ndim in (3, 4) and 0 not in rows.shape:
-        size = " × ".join(map(str, rows.shape[1:]))
-        rows = rows.reshape(len(rows), -1)
-        note = f"Images of {size} were flattened into {rows.shape[1]} columns."
-    if labels is not None and len(labels) != len(rows):
-        raise InputError(
-            f"The file {name} has {len(rows)} rows and {len(labels)} labels; one for each row is needed."
+    check_extension(path)
+    _existing(path)
+    notes: list[str] = []
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".parquet"):
+        frame, notes = _csv_frame(path) if suffix == ".csv" else (_parquet_frame(path), [])
+        rows, labels, total = (
+            *_table_parts(frame.head(n or len(frame)), path, label_column, notes),
+            len(frame),
         )
-    checked = as_rows(rows[:n] if rows.ndim else rows, f"The file {name}")
-    note = f"{note} {cut_note(n, len(rows))}".strip()
-    return TableData(checked, None if labels is None else _labels(labels[:n], name), note, len(rows))
+    else:
+        rows, labels = (
+            _npz_parts(path, member, label_column) if suffix == ".npz" else _npy_parts(path, label_column)
+        )
+        total = len(rows) if rows.ndim else 0
+        if rows.ndim in (3, 4) and 0 not in rows.shape:
+            size = " × ".join(map(str, rows.shape[1:]))
+            rows = rows.reshape(len(rows), -1)
+            notes.append(f"Images of {size} were flattened into {rows.shape[1]} columns.")
+        if labels is not None and len(labels) != total:
+            raise InputError(
+                f"The file {path} has {total} rows and {len(labels)} labels; one for each row is needed."
+            )
+    checked = as_rows(rows[:n] if rows.ndim else rows, f"The file {path}")
+    labels = None if labels is None else _labels(labels[:n], str(path))
+    return Samples(checked, labels, (*notes, *cut_notes(n, total)), total)
 
 
-def cut_note(n: int | None, total: int) -> str:
-    """Say that only the first n of all rows of a file are used; empty if all are."""
-    return f"Only the first {n} of {total} rows are used." if n is not None and n < total else ""
+def cut_notes(n: int | None, total: int) -> tuple[str, ...]:
+    """Say that only the first n of all rows of a file are used."""
+    return (f"Only the first {n} of {total} rows are used.",) if n is not None and n < total else ()
 
 
-def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDArray[Any], str]:
+def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDArray[Any], tuple[str, ...]]:
     """Read the labels of the first n of `total` rows, with a note on a header that was skipped.
 
     Args:
@@ -123,27 +156,36 @@ def open_labels(path: str | Path, total: int, n: int | None = None) -> tuple[NDA
     Raises:
         InputError: if there is not exactly one label for each row.
     """
-    place, note = Path(path), ""
-    if not place.is_file():
-        raise InputError(f"There is no file {path}.")
-    with place.open("rb") as file:
-        if place.suffix.lower() == ".npy":
-            labels = _read_npy(file, str(path))
-        elif place.suffix.lower() == ".csv":
-            labels, note = _csv_labels(file, str(path), total)
-        else:
-            raise InputError(f"Unsupported extension of {path}; labels are read from .npy and .csv files.")
+    place = _existing(Path(path))
+    notes: tuple[str, ...] = ()
+    if place.suffix.lower() == ".npy":
+        labels = _read_npy(place)
+    elif place.suffix.lower() == ".csv":
+        text = _csv_text(place, skip_blank_lines=False)
+        if text.shape[1] > 1:
+            raise InputError(
+                f"The file {path} has {text.shape[1]} columns; labels are one column. Remove the others."
+            )
+        words = text[0].fillna("").str.strip().tolist()
+        first, others = words[0], words[1:]
+        is_name = first == "0" or not (_is_number(first) or first in (*others, ""))
+        if len(words) == total + 1 and is_name:
+            words = others
+            notes = (f"The first line of {path}, {first[:_LONGEST_CELL]!r}, was read as a header.",)
+        labels = np.array(words)
+    else:
+        raise InputError(f"Unsupported extension of {path}; labels are read from .npy and .csv files.")
     if labels.ndim != 1 and labels.shape[1:] != (1,):
         raise InputError(f"The file {path} has shape {labels.shape}; one label for each row is needed.")
     if len(labels) != total:
         raise InputError(
             f"The file {path} has {len(labels)} labels for {total} rows; one for each row is needed."
         )
-    return _labels(labels.reshape(-1)[:n], str(path)), note
+    return _labels(labels.reshape(-1)[:n], str(path)), notes
 
 
 def write_table(path: Path, matrix: Array) -> None:
-    """Write a matrix in the format of the extension: .csv, .npy or .npz (as the array K)."""
+    """Write a matrix in the format of the extension: .csv, .npy or .npz (as the array X)."""
     check_extension(path, WRITTEN)
     with atomic_write(path) as temporary:
         if path.suffix.lower() == ".csv":
@@ -151,7 +193,7 @@ def write_table(path: Path, matrix: Array) -> None:
         elif path.suffix.lower() == ".npy":
             np.save(temporary, matrix, allow_pickle=False)
         else:
-            np.savez(temporary, K=matrix)
+            np.savez(temporary, X=matrix)
 
 
 def check_extension(path: Path, known: tuple[str, ...] = EXTENSIONS) -> None:
@@ -162,200 +204,201 @@ def check_extension(path: Path, known: tuple[str, ...] = EXTENSIONS) -> None:
         )
 
 
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise InputError(f"There is no file {path}.")
+    return path
+
+
 # --- NPY and NPZ ----------------------------------------------------------------------------------------------------
 
 
-def _read_npy(file: BinaryIO, name: str) -> NDArray[Any]:
-    start = file.tell()
-    if file.read(len(_NPY)) != _NPY:
-        raise InputError(f"The file {name} is not a NPY file. Write one with numpy.save('rows.npy', X).")
+def _read_npy(path: Path) -> NDArray[Any]:
+    with path.open("rb") as file:
+        if file.read(len(_NPY)) != _NPY:
+            raise InputError(f"The file {path} is not a NPY file. Write one with numpy.save('rows.npy', X).")
     try:
-        # A header that promises more than the file has is refused before any memory is allocated.
-        size = file.seek(0, 2) - start
-        file.seek(start)
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, _, dtype = read(file)
-        if not dtype.hasobject and math.prod(shape) * dtype.itemsize > size:
-            raise ValueError("the header promises more than the file has")
-        file.seek(start)
-        return np.asarray(np.load(file, allow_pickle=False))
+        # Mapped, so that a header that promises more than the file has is refused before memory is allocated.
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     # What a broken or hostile header raises has no common type: all of it means the same to the reader.
     except Exception as error:
-        raise _unreadable(name, error) from None
+        raise _unreadable(path, error) from None
 
 
-def _unreadable(name: str, error: Exception) -> InputError:
-    reason = "it holds Python objects" if "pickle" in str(error) else "its content does not fit its header"
-    return InputError(f"The file {name} cannot be read: {reason}. Write plain arrays of numbers with NumPy.")
+def _unreadable(path: Path, error: Exception) -> InputError:
+    objects = "pickle" in str(error) or "Python objects" in str(error)
+    reason = "it holds Python objects" if objects else "its content does not fit its header"
+    return InputError(f"The file {path} cannot be read: {reason}. Write plain arrays of numbers with NumPy.")
 
 
-def _npy_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
-    array = _read_npy(file, name)
+def _npy_parts(path: Path, label_column: str | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    array = _read_npy(path)
     if label_column is None:
-        return TableData(array)
+        return array, None
     if array.ndim != 2:
-        raise InputError(f"--label-column needs a matrix; {name} has shape {array.shape}. Use --labels.")
-    column = _column(label_column, [], array.shape[1], name)
-    return TableData(np.delete(array, column, axis=1), array[:, column])
+        raise InputError(f"--label-column needs a matrix; {path} has shape {array.shape}. Use --labels.")
+    column = _column(label_column, [], array.shape[1], path)
+    return np.delete(array, column, axis=1), array[:, column]
 
 
-def _npz_table(file: BinaryIO, name: str, label_column: str | None, member: str | None) -> TableData:
+def _npz_parts(
+    path: Path, member: str | None, label_column: str | None
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            names = list(archive.files)
-            others = [one for one in names if one != label_column]
-            chosen = member or ("X" if "X" in others else others[0] if len(others) == 1 else None)
-            for one in (chosen, label_column or chosen):
-                if one not in names:
-                    remedy = f", and no {one}." if one else f": name one, as in {name}:{(others or 'X')[0]}."
-                    raise InputError(f"The file {name} has the arrays {', '.join(names) or '(none)'}{remedy}")
-            labels = None if label_column is None else archive[label_column].reshape(-1)
-            return TableData(archive[chosen], labels)
+        with np.load(path, allow_pickle=False) as archive:
+            for name in (member or "X", label_column):
+                if name is not None and name not in archive.files:
+                    listed = ", ".join(archive.files) or "(none)"
+                    raise InputError(
+                        f"The file {path} has the arrays {listed}, and no {name}. Write {path}:NAME."
+                    )
+            return archive[member or "X"], None if label_column is None else archive[label_column].reshape(-1)
     except InputError:
         raise
-    except zipfile.BadZipFile:
-        raise InputError(f"The file {name} is not a NPZ file. Write one with numpy.savez.") from None
     # As for NPY files: damage has no common type.
     except Exception as error:
-        raise _unreadable(name, error) from None
+        raise _unreadable(path, error) from None
 
 
-# --- Parquet --------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _parquet_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
+def _csv_text(path: Path, **options: Any) -> Any:
+    """Read all cells of a CSV file as words, with its header, if it has one, as the first row."""
+    pandas = needed("pandas", "Reading CSV files")
+    options |= {
+        "encoding": "utf-8-sig",
+        "skipinitialspace": True,
+        "keep_default_na": False,
+        "na_values": _MISSING,
+    }
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise InputError(
-            f"Parquet files need the package pyarrow (pip install pyarrow): {str(error).rstrip('.')}. "
-            "Or use .csv or .npy."
-        ) from None
-    try:
-        content = pyarrow.parquet.read_table(pyarrow.BufferReader(file.read()))
-    # As for NPY files: damage has no common type.
-    except Exception as error:
-        raise InputError(f"The file {name} cannot be read as Parquet: {str(error).rstrip('.')}.") from None
-    names = list(content.column_names)
-    label = None if label_column is None else _column(label_column, names, len(names), name)
-    columns = [np.asarray(content.column(index).to_numpy()) for index in range(len(names))]
-    features = [index for index in range(len(names)) if index != label]
-    for index in features:
-        if columns[index].dtype.kind not in "biuf":
-            raise InputError(
-                f"The column {names[index]!r} of {name} holds {columns[index].dtype}, not numbers. If it holds labels, "
-                f"use --label-column {names[index]!r}; otherwise remove it."
-            )
-    # pandas stores the index of a table as a column, usually the last one.
-    skipped = [i for i in features if names[i] in _INDEX_NAMES and columns[i].dtype.kind in "iu"]
-    skipped = [i for i in skipped if len(set(columns[i])) == len(content)]
-    rows = [columns[i].astype(np.float64) for i in features if i not in skipped]
-    if not rows:
-        raise InputError(f"The file {name} has no columns of numbers.")
-    note = f"The index {names[skipped[0]]!r} was skipped." if skipped else ""
-    return TableData(np.column_stack(rows), None if label is None else columns[label], note)
-
-
-# --- CSV ------------------------------------------------------------------------------------------------------------
-
-
-def _csv_table(file: BinaryIO, name: str, label_column: str | None) -> TableData:
-    header, body = csv_cells(file, name)
-    if not body:
-        raise InputError(f"The file {name} has no rows. One sample in each row is needed.")
-    width = len(header or body[0][1])
-    for number, cells in body:
-        if len(cells) != width:
-            raise InputError(f"Row {number} of {name} has {len(cells)} cells, the first row {width}.")
-    label = None if label_column is None else _column(label_column, header, width, name)
-    notes = ["The first row, 0, 1, 2, …, was read as a header."] if any(map(is_number, header)) else []
-    index = int(_has_index(header, [cells[0] for _, cells in body]) and label != 0 and width > 1)
-    if index:
-        notes.append("The first column numbers the rows and was skipped.")
-    columns = [column for column in range(index, width) if column != label]
-    rows = np.empty((len(body), len(columns)))
-    for row, (number, cells) in zip(rows, body, strict=True):
-        row[:] = [_number(cells[column], name, number, column, header) for column in columns]
-    labels = None if label is None else np.array([cells[label].strip() for _, cells in body])
-    return TableData(rows, labels, " ".join(notes))
-
-
-def _csv_labels(file: BinaryIO, name: str, total: int) -> tuple[NDArray[Any], str]:
-    """Read the labels of a CSV file with one column; line 1 is a header if there is one line more than rows."""
-    lines = [cells for _, cells in _lines(file, name, keep_blank=True)]
-    if max(map(len, lines)) > 1:
-        raise InputError(
-            f"The file {name} has {max(map(len, lines))} columns; labels are one column. Remove the others."
-        )
-    words = ["".join(cells).strip() for cells in lines]
-    first, others = words[0], words[1:]
-    is_name = first == "0" or not (is_number(first) or first in (*others, ""))
-    if len(words) == total + 1 and is_name:
-        return np.array(others), f"The first line of {name}, {first[:_LONGEST_CELL]!r}, was read as a header."
-    return np.array(words), ""
-
-
-def csv_cells(file: BinaryIO, name: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read the header of a CSV file, empty if there is none, and the cells of each row with its line number."""
-    table = _lines(file, name)
-    header = _header(table[0][1], [cells for _, cells in table[1:]])
-    return header, table[1:] if header else table
-
-
-def _lines(file: BinaryIO, name: str, keep_blank: bool = False) -> list[tuple[int, list[str]]]:
-    """Read the cells of each row with its line number; blank rows are skipped unless `keep_blank`."""
-    try:
-        text = file.read().decode("utf-8-sig").rstrip().splitlines()
+        text = pandas.read_csv(path, header=None, dtype=str, **options)
     except UnicodeDecodeError:
         raise InputError(
-            f"The file {name} is not text in UTF-8. Save it as plain CSV, or as a NPY file."
+            f"The file {path} is not text in UTF-8. Save it as plain CSV, or as a NPY file."
         ) from None
-    reader = csv.reader(text, skipinitialspace=True)
-    try:
-        table = [(reader.line_num, cells) for cells in reader if keep_blank or "".join(cells).strip()]
-    except csv.Error as error:
-        raise InputError(f"Line {reader.line_num} of {name} is not CSV: {error}.") from None
-    if not table:
-        raise InputError(f"The file {name} has no rows. One sample in each row is needed.")
-    first = table[0][1]
+    except pandas.errors.EmptyDataError:
+        raise InputError(f"The file {path} has no rows. One sample in each row is needed.") from None
+    except pandas.errors.ParserError as error:
+        raise InputError(f"The file {path} is not a table: {error}") from None
+    text = text[: (text[0].last_valid_index() or 0) + 1] if text.shape[1] == 1 else text.dropna(how="all")
     for sign, word in ((";", "semicolons"), ("\t", "tabs")):
-        if len(first) == 1 and sign in first[0]:
+        if text.shape[1] == 1 and sign in str(text.iloc[0, 0]):
             raise InputError(
-                f"The file {name} is separated by {word}. Save it with commas and decimal points."
+                f"The file {path} is separated by {word}. Save it with commas and decimal points."
             )
-    return table
+    return text
 
 
-def _header(first: list[str], others: list[list[str]]) -> list[str]:
-    """Return the names of the columns, empty if there are none: a row without numbers, or the 0, 1, 2, … of pandas.
-
-    Fewer than three such numbers could be a sample; they are names only beside a word that is not a label.
-    """
-    names = [cell.strip() for cell in first]
-    numbers = [cell for cell in names if is_number(cell)]
+def _csv_frame(path: Path) -> tuple[Any, list[str]]:
+    """Read a CSV file as a frame of words; its columns are named or, without a header, numbered from 1."""
+    text = _csv_text(path)
+    notes: list[str] = []
+    names, body = text.iloc[0].fillna("").str.strip().tolist(), text[1:]
+    numbers = [name for name in names if _is_number(name)]
+    # The 0, 1, 2, … of pandas; fewer than three could be a sample, unless beside a word that is no label.
     words = set(names) - set(numbers)
-    is_label = any(cell.strip() in words for line in others for cell in line)
     counted = numbers == [str(count) for count in range(len(numbers))]
-    clear = len(numbers) > 2 or bool(words)
-    return names if not numbers or (others and counted and clear and not is_label) else []
+    named = len(numbers) > 2 or (words and not body.isin(words).any(axis=None))
+    if numbers and not (len(body) and counted and named):
+        text.columns = [str(number + 1) for number in range(len(names))]
+        first = text["1"].tolist()
+        if len(first) > 2 and len(names) > 1 and first == [str(number) for number in range(len(first))]:
+            return text.drop(columns="1"), ["The first column numbers the rows and was skipped."]
+        return text, notes
+    if numbers:
+        notes = ["The first row, 0, 1, 2, …, was read as a header."]
+    body.columns = names
+    return body, notes
 
 
-def _has_index(header: list[str], column: list[str]) -> bool:
-    """Tell whether the first column is the index that pandas writes: whole numbers, each once, without a name.
-
-    Without a header they must count the rows from 0 on.
-    """
-    cells = [cell.strip() for cell in column]
-    if header:
-        return header[0] in _INDEX_NAMES and all(map(str.isdigit, cells)) and len(set(cells)) == len(cells)
-    return len(cells) > 2 and cells == [str(number) for number in range(len(cells))]
+def _parquet_frame(path: Path) -> Any:
+    needed("pyarrow", "Reading Parquet files")
+    try:
+        return needed("pandas", "Reading Parquet files").read_parquet(path)
+    # As for NPY files: damage has no common type.
+    except Exception as error:
+        raise InputError(f"The file {path} cannot be read as Parquet: {str(error).rstrip('.')}.") from None
 
 
-def is_number(cell: str) -> bool:
+def _table_parts(
+    frame: Any, path: Path, label_column: str | None, notes: list[str]
+) -> tuple[Array, NDArray[Any] | None]:
+    """Turn a frame into numbers and labels, and add to the notes what became of its columns."""
+    if not len(frame):
+        raise InputError(f"The file {path} has no rows. One sample in each row is needed.")
+    names = [str(name) for name in frame.columns]
+    label = None if label_column is None else _column(label_column, names, len(names), path)
+    parts: list[Any] = []
+    words, medians, left_out = [], [], []
+    for place, name in enumerate(names):
+        column, called = frame.iloc[:, place], repr(name[:_LONGEST_CELL])
+        if place == label:
+            continue
+        numbers = _numbers(column, called, path)
+        missing = column.isna().to_numpy()
+        if name in _INDEX_NAMES and len(names) > 1 and _counts(numbers):
+            notes.append(f"The index {name!r} numbers the rows and was skipped.")
+        elif missing.all():
+            left_out.append(f"{called} (empty)")
+        elif numbers is not None:
+            if missing.any():
+                numbers = np.where(missing, np.median(numbers[~missing]), numbers)
+                medians.append(f"{missing.sum()} of {called}")
+                parts.append(missing)
+            parts.append(numbers)
+        elif 1 < column.nunique() < min(len(column), _MOST_CATEGORIES + 1):
+            pandas = needed("pandas", "Reading tables")
+            parts.append(pandas.get_dummies(column, dummy_na=bool(missing.any())).to_numpy())
+            words.append(f"{called} {parts[-1].shape[1]}")
+        else:
+            left_out.append(f"{called} ({column.nunique()} different words)")
+    hint = "" if label is not None else " If one holds the labels, name it: --label-column NAME."
+    if words:
+        notes.append(f"Words became columns of 0 and 1: {', '.join(words)}.{'' if left_out else hint}")
+    if medians:
+        notes.append(f"Missing numbers became medians, with a column that says where: {', '.join(medians)}.")
+    if left_out:
+        notes.append(f"Columns left out: {', '.join(left_out)}.{hint}")
+    if not parts:
+        raise InputError(f"The file {path} has no columns that can be used. {' '.join(notes)}")
+    labels = None if label is None else frame.iloc[:, label].to_numpy(dtype=object, na_value="")
+    return np.column_stack(parts).astype(np.float64), labels
+
+
+def _counts(numbers: Array | None) -> bool:
+    """Tell whether these are whole numbers, each once."""
+    return (
+        numbers is not None
+        and len(set(numbers)) == len(numbers)
+        and np.array_equal(numbers, np.rint(numbers))
+    )
+
+
+def _numbers(column: Any, called: str, path: Path) -> Array | None:
+    """The numbers of a column, NaN where they are missing; None for a column of words."""
+    if column.dtype.kind in "biuf":
+        return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    if column.dtype.kind in "mMcV":
+        raise InputError(
+            f"The column {called} of {path} holds {column.dtype}, not numbers or words. Remove it."
+        )
+    pandas = needed("pandas", "Reading tables")
+    numbers = pandas.to_numeric(column.astype("str"), errors="coerce")
+    strange = (numbers.isna() & column.notna()).to_numpy()
+    if not strange.any():
+        return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
+    if 2 * strange.sum() > column.notna().sum():
+        return None
+    place = int(strange.argmax())
+    cell = str(column.iloc[place])[:_LONGEST_CELL]
+    raise InputError(
+        f"Row {place + 1}, column {called} of {path} has {cell!r} among numbers. Correct it, or leave the cell empty."
+    )
+
+
+def _is_number(cell: str) -> bool:
     """Tell whether a cell of a CSV file is a number."""
     try:
         float(cell)
@@ -364,20 +407,7 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _number(cell: str, name: str, row: int, column: int, header: list[str]) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        pass
-    text = cell.strip()[:_LONGEST_CELL]
-    called = repr(header[column][:_LONGEST_CELL]) if column < len(header) else str(column + 1)
-    raise InputError(
-        f"Row {row}, column {column + 1} of {name} has {repr(text) if text else 'an empty cell'}, not a number. If "
-        f"it is a label, name its column: label column {called} (--label-column {called}). Otherwise fill or remove it."
-    )
-
-
-def _column(column: str, header: list[str], width: int, name: str) -> int:
+def _column(column: str, header: list[str], width: int, path: Path) -> int:
     """Return the index of a column given by its name or by its number from 1 (-1 is the last)."""
     if column in header:
         return header.index(column)
@@ -389,7 +419,7 @@ def _column(column: str, header: list[str], width: int, name: str) -> int:
         return number - 1 if number > 0 else width + number
     known = f"It has {', '.join(header[:12])}{', …' * (len(header) > 12)}." if header else "It has no header."
     raise InputError(
-        f"The file {name} has no column {column!r}. {known} Numbers go from 1 to {width}; -1 is the last."
+        f"The file {path} has no column {column!r}. {known} Numbers go from 1 to {width}; -1 is the last."
     )
 
 
@@ -402,7 +432,8 @@ def _labels(labels: NDArray[Any], name: str) -> NDArray[Any]:
             f"{len(rows)} of {len(labels)} labels of {name} are missing: row{'s' * (len(rows) > 1)} {listed}. Remove "
             "these rows, or give them a class."
         )
-    if labels.dtype.kind in "US":
+    if labels.dtype.kind in "OUS":
+        labels = np.array(labels.tolist())
         try:
             labels = labels.astype(np.float64)
         except ValueError:
