@@ -223,7 +223,8 @@ class ExpressionNet(Net):
 
     def _step(self, z: Tensor, drive: Tensor, stored: Stored = None, uses: list[Use] | None = None) -> Tensor:
         """One step of states (rows, layer_size), with the present weights if none are given."""
-        parts = drive.split(self.layer_size, dim=1)  # type: ignore[no-untyped-call]
+        # An empty drive still splits into one part.
+        parts = drive.split(self.layer_size, dim=1) if self._driving else ()  # type: ignore[no-untyped-call]
         values: dict[int, Tensor] = dict(zip(self._driving, parts, strict=True))
         values |= {number: z for number, node in enumerate(self.nodes) if isinstance(node, ex.State)}
         self._compute(values, True, stored, uses)

@@ -72,6 +72,11 @@ class Operations:
         self._direct: ex.Node | None = None
         self._shapes: Shapes = ()
 
+    @property
+    def adds_input(self) -> bool:
+        """Whether the input is added without weights."""
+        return self._direct is not None
+
     # --- values as vectors ----------------------------------------------------------------------------------------
 
     def _vector(self, value: Any) -> Vector:
@@ -117,7 +122,7 @@ class Operations:
         if isinstance(module, _PASSED):
             return value
         if isinstance(module, nn.Linear):
-            return self._product(value, (id(module),), module.weight, module.bias)
+            return self._product(value, _key(module), module.weight, module.bias)
         if isinstance(module, nn.Conv1d | nn.Conv2d):
             return self._filters(value, module)
         if isinstance(module, nn.LayerNorm):
@@ -314,7 +319,7 @@ class Operations:
             )
         if layer.padding_mode not in ("zeros", "circular"):
             raise InputError(f"padding_mode must be 'zeros' or 'circular', not {layer.padding_mode!r}.")
-        return self._product(value, (id(layer),), layer.weight, layer.bias, layer.padding_mode)
+        return self._product(value, _key(layer), layer.weight, layer.bias, layer.padding_mode)
 
     def _product(
         self, value: Any, key: tuple[int, ...], weight: Tensor, bias: Tensor | None, padding: str = ""
@@ -370,6 +375,12 @@ _HANDLED = (
     "add", "sub", "neg", "mul", "div", "layer_norm", "rms_norm", "pow", "mean", "linear", "matmul",
     "cat", "chunk", "split", "getitem",
 )  # fmt: skip
+
+
+def _key(layer: nn.Module) -> tuple[int, ...]:
+    """What identifies the weights of a layer: layers may share them; computed weights are the layer's own."""
+    weight = dict(layer.named_parameters(recurse=False)).get("weight")
+    return (id(layer),) if weight is None else (weight.data_ptr(), *weight.shape)
 
 
 def _evaluated(target: Any, args: Any, kwargs: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+import sys
 from operator import attrgetter
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch.fx.passes.shape_prop import ShapeProp
 from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
 from notsodeep.models.cell_models import Equilibrium
+from notsodeep.nets.torch_check import check_read_cell
 from notsodeep.nets.torch_operations import ABSTRACT, REASONS, Operations
-from notsodeep.nets.torch_values import InputVector, Vector
+from notsodeep.nets.torch_values import InputVector, Product, Vector
 from notsodeep.validation import one_of
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in [^\n]+)?\n\s*(?P<code>[^\n]*)')
@@ -41,19 +42,29 @@ def from_torch(
         readout: of images: "flatten" or "pool".
 
     Raises:
-        InputError: for an operation that cannot be read, with its line, or a cell without a Gaussian limit.
+        InputError: for an operation that cannot be read, with its line, or a cell without a Gaussian limit; or if the
+            module itself, run one and two steps at its weights, has other second moments than the cell that was read.
     """
     one_of(readout, ("flatten", "pool"), "readout")
-    graph, shape = _traced(module, z_example, x_example)
+    # The module is run on copies: nothing of the caller's changes, nor torch's random state.
+    with torch.random.fork_rng(), torch.no_grad():
+        return _read(module, z_example, x_example, readout)
+
+
+def _read(module: nn.Module, z: Tensor, x: Tensor, readout: str) -> Equilibrium:
+    graph = _traced(module, z, x)
     images = any(isinstance(part, nn.Conv1d | nn.Conv2d) for part in graph.modules())
-    reader = _Reader(graph, 1 if images else len(shape) - 1)
+    reader = _Reader(graph, 1 if images else z.ndim - 1)
     step = reader.read()
     if images:
         step = (ex.flatten if readout == "flatten" else ex.pool)(step)
     try:
-        return Equilibrium(step)
+        model = Equilibrium(step)
     except InputError as error:
         raise InputError(f"from_torch{reader.line_in(str(error))}: {error}") from None
+    signed = reader.operations.adds_input
+    check_read_cell(_copied(module), model, z.clone(), x.clone(), reader.axis, reader.narrowest, signed)
+    return model
 
 
 class _Cell(nn.Module):
@@ -67,15 +78,14 @@ class _Cell(nn.Module):
         return self.cell(z, x)
 
 
-def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]:
+def _traced(module: Any, z: Any, x: Any) -> fx.GraphModule:
     """The graph of the module, each node with the shape of its value."""
     if not isinstance(module, nn.Module) or not isinstance(z, Tensor) or not isinstance(x, Tensor):
         kinds = ", ".join(type(value).__name__ for value in (module, z, x))
         raise InputError(f"from_torch takes a torch module with forward(z, x), and two tensors; got {kinds}.")
-    cell = _Cell(copy.deepcopy(module).eval())
+    cell = _Cell(_copied(module))
     try:
-        with torch.no_grad():
-            image = cell(z, x)
+        image = cell(z.clone(), x.clone())
     except Exception as error:
         raise InputError(f"from_torch: module(z_example, x_example) fails: {error}") from error
     if not isinstance(image, Tensor) or image.shape != z.shape:
@@ -88,14 +98,23 @@ def _traced(module: Any, z: Any, x: Any) -> tuple[fx.GraphModule, Sequence[int]]
         tracer = fx.Tracer()
         tracer.record_stack_traces = True
         graph = fx.GraphModule(cell, tracer.trace(cell))
-        with torch.no_grad():
-            ShapeProp(graph).propagate(z, x)
+        ShapeProp(graph).propagate(z.clone(), x.clone())
     except Exception as error:
         raise InputError(
             f"from_torch cannot follow the forward of {type(module).__name__}: {error}. Branches and loops that depend "
             "on values of tensors cannot be read."
         ) from error
-    return graph, z.shape
+    return graph
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy of the module in evaluation mode."""
+    try:
+        return copy.deepcopy(module).eval()
+    except Exception as error:
+        raise InputError(
+            f"from_torch reads a copy of the module, but copy.deepcopy(module) fails: {error}"
+        ) from error
 
 
 class _Reader:
@@ -109,6 +128,8 @@ class _Reader:
     def __init__(self, graph: fx.GraphModule, axis: int) -> None:
         self.graph, self.axis = graph, axis
         self.operations = Operations(axis)
+        # The size of the smallest vector.
+        self.narrowest = sys.maxsize
         # The line of each node of the expression: where it appeared first.
         self.lines: list[tuple[ex.Node, str]] = []
 
@@ -117,7 +138,10 @@ class _Reader:
         for node in self.graph.graph.nodes:
             # What is certainly outside of the class is named before the operations that lead to it.
             name = self._words(node).partition(" ")[0].lower()
-            if reason := REASONS.get(name):
+            reason = REASONS.get(name)
+            if self._overwrites(node):
+                reason = "it changes a vector in place that is used again."
+            if reason:
                 raise InputError(f"from_torch cannot read {self._words(node)}{_place(node)}: {reason}")
         values: dict[fx.Node, Any] = {}
         for node in self.graph.graph.nodes:
@@ -128,6 +152,8 @@ class _Reader:
             except InputError as refusal:
                 where = f"{self._words(node)}{_place(node)}"
                 raise InputError(f"from_torch cannot read {where}: {refusal}") from None
+            if isinstance(value, Vector | Product):
+                self.narrowest = min(self.narrowest, value.size)
             if isinstance(value, Vector):
                 self.lines.append((value.node, _place(node)))
         raise InputError("from_torch: the module has no output.")
@@ -147,6 +173,14 @@ class _Reader:
         if node.op == "call_module":
             return self.operations.module(self.graph.get_submodule(str(node.target)), args[0], shapes)
         return self.operations.function(node.target, args, kwargs, shapes)
+
+    def _overwrites(self, node: fx.Node) -> bool:
+        """Whether an operation writes into a vector that a later one reads."""
+        options = dict(node.kwargs)
+        if node.op == "call_module":
+            options["inplace"] = getattr(self.graph.get_submodule(str(node.target)), "inplace", False)
+        written = options.get("out") or (options.get("inplace") and next(iter(node.all_input_nodes), None))
+        return isinstance(written, fx.Node) and any(user > node for user in written.users)
 
     def _words(self, node: fx.Node) -> str:
         if node.op == "call_module":

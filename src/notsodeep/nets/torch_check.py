@@ -1,0 +1,205 @@
+"""Whether a cell that was read from a torch module moves states as the module itself does, at its given weights.
+
+The second moments of one and two steps of the module are compared with those of networks of the read cell, of the
+module's width, whose weights are drawn afresh: their mean is the prediction, their scatter the noise at this width.
+"""
+
+from __future__ import annotations
+
+from math import ceil, prod, sqrt
+
+import torch
+from torch import Tensor, nn
+
+from notsodeep.cells.expressions import Input, nodes_of
+from notsodeep.errors import InputError
+from notsodeep.models.cell_models import Equilibrium
+from notsodeep.nets.cell_net import CellNet
+
+# Networks that are drawn; states that all of them and the module are given; largest width of the networks.
+_NETWORKS, _STATES, _WIDTH = 32, 128, 512
+# How states start, and the factors of drawn states and inputs. A small input shows what the weights of the state do.
+_STARTS = {
+    "random states": (1.0, 1.0), "random states with a small input": (1.0, 0.1), "zero": (0.0, 1.0),
+}  # fmt: skip
+# Far from the seeds of modules: equal numbers in weights and states are not independent.
+_SEED = 10**12
+# Refused are deviations of more standard errors than this that are also larger than this share of the second moment.
+_ERRORS, _SHARE = 5.0, 0.05
+
+
+def check_read_cell(
+    module: nn.Module, model: Equilibrium, z: Tensor, x: Tensor, axis: int, narrowest: int, signed: bool
+) -> None:
+    """Refuse a cell whose second moments after one or two steps are not those of the module.
+
+    Args:
+        module: a copy of the module, in evaluation mode, which this function may change.
+        model: the cell that was read.
+        z: an example of the state; states are drawn in its shape.
+        x: an example of the input, which also gives the size of the drawn ones.
+        axis: axis of the features.
+        narrowest: size of the smallest vector of the module, which determines the noise.
+        signed: draw all inputs with both signs: the input is added to the state, so that its signs matter.
+    """
+    probes = _Probes(z, x, axis, signed)
+    width = min(z.shape[axis], _WIDTH)
+    reads_input = any(isinstance(node, Input) for node in nodes_of(model.step))
+    unit = 0.0
+    for words, scales in _STARTS.items():
+        found = _moments(_steps_of_module(module, probes, *scales))
+        drawn = [
+            _moments(
+                _steps_of_network(_network(model, probes, width, seed, reads_input), probes, seed, *scales)
+            )
+            for seed in range(_NETWORKS)
+        ]
+        for name, values in found.items():
+            references = torch.stack([moments[name] for moments in drawn])
+            if name.endswith("second moments"):
+                unit = float(references.mean())
+            problem = _deviation(values, references, unit, width / narrowest)
+            if problem:
+                raise InputError(
+                    f"from_torch read the cell {model.step}, but the module does something else: from {words}, {name} "
+                    f"{problem}. Its weights are shared, structured or not of mean zero, or its forward does what "
+                    "its operations do not show (hooks, changes in place, an eps that is not small). Give independent "
+                    "weights of mean zero, or measure the module itself."
+                )
+
+
+class _Probes:
+    """Inputs, and states of any width: Gaussian, those of places 2k and 2k + 1 correlated by 1/2, of unequal sizes.
+
+    Values have the shape (rows, features, positions); rows of a state are all its axes before the features.
+    """
+
+    def __init__(self, z: Tensor, x: Tensor, axis: int, signed: bool) -> None:
+        self.z, self.x, self.axis = z, x, axis
+        self.batch, self.positions = prod(z.shape[:axis]), prod(z.shape[axis + 1 :])
+        self.rows = max(4, 2 * ceil(_STATES / self.positions / 2))
+        self.calls = ceil(self.rows / self.batch)
+        self._sizes = 0.5 + torch.rand(
+            self.calls * self.batch, 1, self.positions, generator=_generator(0), dtype=torch.float64
+        )
+        size = float(x.detach().double().square().mean().sqrt()) if x.is_floating_point() else 1.0
+        features = x.shape[axis] if x.ndim > axis else 1
+        self.inputs = (size or 1.0) * self._gaussian(features, 1)
+        if not signed:
+            # Weights with a mean show on inputs with a mean.
+            self.inputs[::4], self.inputs[1::4] = self.inputs[::4].abs(), self.inputs[1::4].abs()
+
+    def states(self, width: int, seed: int) -> Tensor:
+        """Draw states of a width."""
+        return self._gaussian(width, 2 + seed)
+
+    def _gaussian(self, features: int, seed: int) -> Tensor:
+        shape = len(self._sizes), features, self.positions
+        values = torch.randn(shape, generator=_generator(seed), dtype=torch.float64)
+        values[1::2] = 0.5 * values[:-1:2][: len(values[1::2])] + sqrt(0.75) * values[1::2]
+        return self._sizes * values
+
+
+def _steps_of_module(module: nn.Module, probes: _Probes, state: float, size: float) -> list[Tensor]:
+    """The states before and after one step and two, (rows, features, positions) each."""
+    width = probes.z.shape[probes.axis]
+    start, inputs = state * probes.states(width, _NETWORKS), size * probes.inputs
+    batches: list[list[Tensor]] = []
+    pairs = zip(torch.split(start, probes.batch), torch.split(inputs, probes.batch), strict=True)
+    for values, given in pairs:
+        z, x = _like(values, probes.z, probes.axis), probes.x.clone()
+        if given.numel() == x.numel():
+            x = _like(given, x, probes.axis)
+        steps = [values]
+        for _ in range(2):
+            # A copy of the state, as a solver keeps it; the input is that of all steps.
+            z = module(z.clone(), x).clone()
+            steps.append(z.reshape(values.shape).double().cpu())
+        batches.append(steps)
+    return [torch.cat(parts)[: probes.rows] for parts in zip(*batches, strict=True)]
+
+
+def _steps_of_network(net: CellNet, probes: _Probes, seed: int, state: float, size: float) -> list[Tensor]:
+    """The same of a network."""
+    inputs = size * probes.inputs[: probes.rows, : net.sample_shape[0]].reshape(-1, *net.sample_shape)
+    states = [state * probes.states(net.units, seed)[: probes.rows]]
+    for _ in range(2):
+        states.append(net.cell(states[-1].flatten(1), inputs).reshape(states[0].shape))
+    return states
+
+
+def _network(model: Equilibrium, probes: _Probes, width: int, seed: int, reads_input: bool) -> CellNet:
+    """A network of the cell whose weights have exactly the mean squares that were read."""
+    features = probes.inputs.shape[1] if reads_input else 1
+    shape = features, *probes.z.shape[probes.axis + 1 :]
+    net = CellNet(model, shape, width, 1, seed=_SEED - 1 - seed, dtype=torch.float64, scaling="ntk")
+    for weights in net.stored_weights():
+        weights.div_(weights.square().mean().sqrt())
+    return net
+
+
+def _moments(steps: list[Tensor]) -> dict[str, Tensor]:
+    """Second moments of the states after one step and after two, by name; those of a step follow its first."""
+    start, one, two = steps
+    found: dict[str, Tensor] = {}
+    for name, state in (("after one step", one), ("after two steps", two)):
+        found[f"{name} the second moments"] = _product(state, state)
+        found[f"{name} the inner products of correlated states"] = _product(state[::2], state[1::2])
+        found[f"{name} the inner products of independent states"] = _product(
+            state[::2], state[1::2].roll(1, 0)
+        )
+        found[f"{name} the inner products of neighbouring positions"] = _product(
+            state[:, :, 1:], state[:, :, :-1]
+        )
+        found[f"{name} the inner products with the start"] = _product(state, start)
+    found["after two steps the inner products with the first step"] = _product(two, one)
+    return {name: values for name, values in found.items() if values.numel()}
+
+
+def _product(one: Tensor, other: Tensor) -> Tensor:
+    return (one * other).mean(1)
+
+
+def _deviation(values: Tensor, references: Tensor, unit: float, narrowing: float) -> str:
+    """How second moments differ from those of drawn networks, in words; "" within their noise.
+
+    The mean of the deviations is compared with the standard deviation of the networks' means, their scatter among
+    states and positions with the scatter of the networks'. The variance of a second moment falls as 1/width: that of
+    the networks is multiplied by `narrowing`, their width over that of the narrowest vector of the module.
+    """
+    if not bool(torch.isfinite(values).all()):
+        return "are not finite"
+    count, drawn = len(references), references.flatten(1)
+    mean = drawn.mean(0)
+    deviations, variance = values.flatten() - mean, narrowing * (1.0 + 1.0 / count)
+    shift, noise = float(deviations.mean()), sqrt(variance * float(drawn.mean(1).var()))
+    if abs(shift) > max(_ERRORS * noise, _SHARE * unit):
+        expected = float(mean.mean())
+        share = float(values.mean()) / expected if abs(expected) > _SHARE * unit else 0.0
+        ratio = f"{share:.3g} times as large, " if share else ""
+        return (
+            f"are {float(values.mean()):.3g} instead of {expected:.3g} ({ratio}with a standard error of {noise:.1g} at "
+            "its width)"
+        )
+    # How unequal the deviations are, their mean apart.
+    scatter = deviations.std()
+    scatters = sqrt(variance / (1.0 - 1.0 / count)) * (drawn - mean).std(1)
+    excess = float((scatter.square() - scatters.mean().square()).clamp_min(0.0).sqrt())
+    if float(scatter) > float(scatters.mean() + _ERRORS * scatters.std()) and excess > _SHARE * unit:
+        times = float(scatter / scatters.mean())
+        return f"scatter {times:.3g} times as much around those of the cell as its width explains"
+    return ""
+
+
+def _like(values: Tensor, example: Tensor, axis: int) -> Tensor:
+    """Values (rows, features, positions) in the shape and precision of an example."""
+    return (
+        values.reshape(*example.shape[:axis], *values.shape[1:]).reshape(example.shape).to(example, copy=True)
+    )
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(_SEED + seed)
+
+
+__all__ = ["check_read_cell"]
