@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -99,3 +101,46 @@ def test_a_report_that_raises_ends_the_work(threads: int, monkeypatch) -> None:
     with pytest.raises(Stopped):
         nsd.tangent_kernel(DEQ, X, progress=stop)
     assert seen == [0, 1, 2]
+
+
+class Terminal(StringIO):
+    """What a terminal has been sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(compute: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, patience: float) -> str:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "_SECONDS_BEFORE_BAR", patience)
+    with redirect_stderr(Terminal()) as seen:
+        compute()
+    return seen.getvalue()
+
+
+SLOW: dict[str, Callable[[], Any]] = {
+    "verdict": lambda: nsd.verdict(nsd.ConvDEQ("relu", 0.5, readout="pool"), X[:60].reshape(60, 1, 10)),
+    "depth curve": lambda: nsd.depth_curve(DEQ, (X, np.arange(600) % 2)),
+    "learning curve": lambda: nsd.learning_curve(DEQ, (X, np.arange(600) % 2), [100]),
+    "kernel": lambda: nsd.tangent_kernel(nsd.DEQ("tanh", 0.2), X),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", SLOW)
+def test_what_takes_long_has_one_bar_on_a_terminal_by_default(
+    title: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert title in on_terminal(SLOW[title], monkeypatch, 0.0)
+    assert on_terminal(SLOW[title], monkeypatch, 600.0) == ""  # nothing before its time
+
+
+def test_a_bar_inside_a_bar_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compute() -> None:
+        with progress.progress_bar("outer"), progress.progress_bar("inner") as report:
+            sleep(0.2)
+            report(1, 1, lambda: "")
+
+    said = on_terminal(compute, monkeypatch, 0.0)
+    assert "outer" in said
+    assert "inner" not in said

@@ -31,6 +31,7 @@ from notsodeep.convergence.verified import (
 )
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
+from notsodeep.progress import progress_bar
 from notsodeep.validation import Array, as_count, as_number, as_targets
 
 
@@ -173,6 +174,7 @@ class Certificate(Shown):
         }
 
 
+@progress_bar("certificate")
 def certificate(
     X: ArrayLike,
     y: ArrayLike,

@@ -18,6 +18,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import activation
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import DEQ
+from notsodeep.progress import progress_bar
 from notsodeep.results import KernelInfo
 from notsodeep.validation import SAME_NORM, Array, as_rows, as_variance
 
@@ -121,6 +122,7 @@ class PopulationGram(Shown):
         }
 
 
+@progress_bar("population gram")
 def population_gram(
     X: ArrayLike,
     sigma_w2: float,

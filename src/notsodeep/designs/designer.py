@@ -68,7 +68,7 @@ def design(
     layers: int | None = None,
     X: ArrayLike | None = None,
     samples: int | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Design:
     """Design the explicit network with the kernel of a model: its scalars, docs/theory.md (7.1), (7.2), or (7.11).
 
@@ -86,7 +86,7 @@ def design(
         X: rows or images on whose exact kernels an injected network is fitted; the other families take τ0 from them.
         samples: number of samples of X to fit to, evenly spread over them; by default 150 rows or 20 images. How close
             the network is on others: `twin_distances`.
-        progress: True for a bar on stderr.
+        progress: a bar on a terminal after two seconds; False for none.
 
     "papers" takes the first family, without injection, that meets all equations, few layers first, or the best of them.
     Polynomials come last: they meet the equations of every model, but grow without bound and are no network to train.

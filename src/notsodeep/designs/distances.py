@@ -94,7 +94,7 @@ def twin_distances(
     *,
     depths: Sequence[int] | None = None,
     exact: ExactKernel | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> TwinDistances:
     """Compare the exact kernels of a model, of the network designed for it and of plain ones on samples.
 
@@ -104,7 +104,7 @@ def twin_distances(
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
         depths: numbers of plain layers to compare with; if None, one and the number of layers of the design.
         exact: computes kernels; for callers that keep them.
-        progress: True for a bar on stderr.
+        progress: a bar on a terminal after two seconds; False for none.
     """
     model, layers = made.model, len(made.network.layers)
     if not isinstance(model, DEQ | ConvDEQ):

@@ -196,7 +196,7 @@ def distill(
     cell: Callable[[Tensor, Tensor], Tensor] | None = None,
     readout: Callable[[Tensor], Tensor] | None = None,
     z0: Any = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Distilled:
     """Replace a trained network by a fast explicit one that gives the same answers; no labels are needed.
 
@@ -222,7 +222,8 @@ def distill(
         readout: with `cell`, the function from the last state to the outputs.
         z0: with `cell`, the first state: a tensor of the shape of one state, or a function of the samples; zero if
             `readout` is a `torch.nn.Linear` and z0 is None.
-        progress: True for a bar on stderr, or a function that is called with the number of batches done, the number of
+        progress: a bar on a terminal after two seconds; False for none,
+            or a function that is called with the number of batches done, the number of
             all batches of the present fit, and a function that returns a message. An exception that it raises stops the
             distillation.
 

@@ -61,7 +61,7 @@ def equivalent(
     seed: int = 0,
     around: float | Literal["mean"] = 0.0,
     tolerance: float = 1e-6,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> StructuredOperator:
     """Build the high-dimensional equivalent of a kernel matrix, as an operator.
 
@@ -84,7 +84,7 @@ def equivalent(
         around: correlation at which the refined form expands; "mean" takes the mean correlation of the
             samples, for data that are not centred.
         tolerance: relative error allowed in separating the dependence on two samples' norms.
-        progress: True for a bar on stderr.
+        progress: a bar on a terminal after two seconds; False for none.
 
     Returns:
         A `StructuredOperator`: `@`, `.to_dense()`, `.eigvalsh()`, `.solve(b, ridge)`, `.trace()`, …
@@ -320,7 +320,7 @@ def equivalence_error(
     form: str = "asymptotic",
     *,
     tolerance: float = 1e-3,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
     **options: Any,
 ) -> float:
     """Measure ||K - K̄||₂/||K||₂ between the exact kernel and its equivalent, docs/theory.md (4.8).
@@ -332,7 +332,7 @@ def equivalence_error(
         kernel: name of the kernel, as in `coefficients`.
         form: "asymptotic" or "refined".
         tolerance: relative accuracy of the two norms.
-        progress: True for a bar on stderr.
+        progress: a bar on a terminal after two seconds; False for none.
         **options: options of the refined form, as in `equivalent`: order, square, rank, seed and around.
     """
     rows = as_rows(X)

@@ -165,7 +165,7 @@ def limiting_density(
     *,
     form: str = "asymptotic",
     points: int = POINTS,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> LimitingSpectrum:
     """Predict the spectrum of a model's kernel on n samples of a mixture: docs/theory.md (6.1)–(6.8).
 
@@ -181,7 +181,7 @@ def limiting_density(
             each sample's own norm, the means and the noise in c_ij² (`groups`). An atom then becomes a
             narrow bulk, also the one at γ² that is the whole limit where XXᵀ does not act (even activations).
         points: points of the grid on each interval of the bulk, besides some where it is not smooth.
-        progress: True for a bar on stderr.
+        progress: a bar on a terminal after two seconds; False for none.
 
     Raises:
         InputError: for a mixture without variance, a class without samples, what `coefficients` refuses.

@@ -143,7 +143,7 @@ def adaptive_kernel(
     chains: int | None = None,
     tolerance: float = 0.003,
     seed: int = 0,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> AdaptiveKernel:
     """Compute the kernel of a wide network after it has learned, from the Bayesian posterior in mean-field scaling.
 
@@ -163,7 +163,7 @@ def adaptive_kernel(
             errors fall with it. For quasi-Monte Carlo the points, 2048.
         tolerance: largest bias of the kernel by the noise of the chains, relative to its norm; a larger one is faster.
         seed: random seed.
-        progress: True for a bar on stderr, or a function.
+        progress: a bar on a terminal after two seconds; False for none, or a function.
 
     Raises:
         InputError: for input that cannot be used.

@@ -21,6 +21,7 @@ from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientFor
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, distance_curve
 from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.models.cell_models import CellModel
+from notsodeep.progress import progress_bar
 from notsodeep.validation import Array, as_count, as_floats, as_number
 
 MAX_STEPS = 200
@@ -33,6 +34,7 @@ ANDERSON_STEPS, KEPT = 80, 1 << 23
 ADVISED = 8
 
 
+@progress_bar("forecast")
 def forecast(
     model: Any,
     X: Any,
@@ -194,6 +196,7 @@ def _safe_gain(fields: Fields) -> tuple[float, float]:
     return low, fields.feedback
 
 
+@progress_bar("phase diagram")
 def phase_diagram(
     make_model: Callable[[float, float], Any],
     gain: Sequence[float],

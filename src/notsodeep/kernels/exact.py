@@ -28,7 +28,7 @@ def conjugate_kernel(
     storage: str = "float64",
     block: int | None = None,
     tolerance: float | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Any:
     """Compute the conjugate kernel of an infinitely wide network, docs/theory.md (3.3) and (3.11).
 
@@ -50,7 +50,8 @@ def conjugate_kernel(
         block: rows and columns of a block; as large as memory allows if not given.
         tolerance: error that kernels of images may have, relative to the diagonal, up to 1e-4; 1e-12 if not given.
             Models of rows have none.
-        progress: True for a bar on stderr, or a function (see `notsodeep.progress`) that is called for each block, or
+        progress: a bar on a terminal after two seconds; False for none,
+            or a function (see `notsodeep.progress`) that is called for each block, or
             for each tile where the whole kernel is computed in memory.
 
     Returns:
@@ -76,7 +77,7 @@ def tangent_kernel(
     storage: str = "float64",
     block: int | None = None,
     tolerance: float | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Any:
     """Compute the neural tangent kernel of an infinitely wide network, docs/theory.md (3.8) to (3.12).
 
@@ -95,7 +96,7 @@ def tangent_kernel(
         storage: "float64" or "float32".
         block: rows and columns of a block.
         tolerance: error that kernels of images may have.
-        progress: True for a bar on stderr, or a function.
+        progress: a bar on a terminal after two seconds; False for none, or a function.
 
     Returns:
         The kernel (n, n) or (n, k), as `conjugate_kernel` returns it.
@@ -119,7 +120,7 @@ def both_kernels(
     storage: str = "float64",
     block: int | None = None,
     tolerance: float | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Any:
     """Compute the conjugate kernel (of features) and a tangent kernel in one pass, at little more cost than one.
 
@@ -136,7 +137,7 @@ def both_kernels(
 
 
 def exact_kernel(
-    model: Model, X: Any, Y: Any = None, *, kernel: str = "ck", progress: bool | Report = False
+    model: Model, X: Any, Y: Any = None, *, kernel: str = "ck", progress: bool | Report = True
 ) -> Array:
     """Any of the five kernels (see `Kernel`) as an array in memory."""
     options = ComputeOptions(progress=progress)

@@ -174,7 +174,7 @@ def loop_curve(
     ridge: float = 0.1,
     center: bool = False,
     width: int | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> LoopCurve:
     """Predict the test error of a looped network that runs with more or fewer steps than it was trained with.
 
@@ -191,7 +191,7 @@ def loop_curve(
         ridge: λ, added to the diagonal of the kernel matrix, as in `learning_curve`.
         center: subtract the mean of the targets before training.
         width: predict a network of this width, docs/theory.md (15.4); the limit of infinite width if None.
-        progress: True for a bar on stderr when it takes longer than two seconds, or a function.
+        progress: a bar on a terminal after two seconds; False for none, or a function.
 
     Raises:
         InputError: for input that cannot be used.

@@ -24,6 +24,7 @@ from notsodeep.learning.mixture_ridge import (
 )
 from notsodeep.learning.sample_pool import Labelled, Pool, least_error_ridge
 from notsodeep.models import Model, as_model
+from notsodeep.progress import progress_bar
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen
 
 _FIELDS = ("n", "accuracy", "mse", "interval", "ridge", "extrapolated")
@@ -110,6 +111,7 @@ NINETY_PERCENT = 1.645
 _CHECKED = 200
 
 
+@progress_bar("learning curve")
 def learning_curve(
     model: Model,
     source: GaussianMixture | tuple[Any, ArrayLike],

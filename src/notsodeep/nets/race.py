@@ -164,7 +164,7 @@ def race(
     settings: RaceSettings | None = None,
     *,
     checkpoint_dir: str | Path | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Race:
     """Train several models on the same data, in the same way, from several seeds.
 
@@ -177,7 +177,7 @@ def race(
         test: (X, y) of the test samples; their labels must occur in `train`.
         settings: how the models are built and trained.
         checkpoint_dir: an existing folder for a checkpoint of each training; a second call continues from them.
-        progress: True for a bar on stderr, or a function to report to.
+        progress: a bar on a terminal after two seconds; False for none, or a function to report to.
     """
     settings = settings or RaceSettings()
     starts = [(model, seed) for seed in range(settings.seeds) for model in settings.models]

@@ -71,7 +71,7 @@ def fit(
     seed: int = 0,
     checkpoint: str | Path | None = None,
     resume: bool = True,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> History:
     """Train a network in place.
 
@@ -96,7 +96,8 @@ def fit(
         checkpoint: file in which the training is saved after each epoch.
         resume: if the checkpoint exists, continue from it, bit for bit as without an interruption; with False it is
             replaced.
-        progress: True for a bar on stderr, or a function to report to (see `notsodeep.progress`).
+        progress: a bar on a terminal after two seconds; False for none,
+            or a function to report to (see `notsodeep.progress`).
 
     Returns:
         The history. Training that diverges (the loss is not finite, or an equilibrium is not reached) stops with

@@ -19,6 +19,7 @@ from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.measure import one_thread, work_time
 from notsodeep.nets.modules import Net
+from notsodeep.progress import progress_bar
 from notsodeep.validation import Array, root_mean_square
 
 _ROUNDS = 7
@@ -77,6 +78,7 @@ class Twin(Shown):
         return iter((self.network, self.design))
 
 
+@progress_bar("explicit twin")
 def explicit_twin(
     net: EquilibriumNet,
     X: Tensor | Array,

@@ -61,10 +61,11 @@ class KernelOperator(SymmetricOperator):
     Attributes:
         blocks: the blocks of the matrix.
         job: the model and the samples that the kernel was computed from, if they are known.
-        progress: True for a bar on stderr for each sweep, or a function that is called for each of its blocks.
+        progress: a bar on a terminal after two seconds; False for none,
+            or a function that is called for each block of a sweep.
     """
 
-    def __init__(self, blocks: Blocks, job: Job | None = None, *, progress: bool | Report = False) -> None:
+    def __init__(self, blocks: Blocks, job: Job | None = None, *, progress: bool | Report = True) -> None:
         if not blocks.grid.symmetric:
             raise InputError("A kernel between two sets of samples is no symmetric operator; leave Y out.")
         self.blocks, self.job, self.progress = blocks, job, progress
@@ -83,7 +84,7 @@ class KernelOperator(SymmetricOperator):
         max_memory: str | int | None = None,
         storage: str = "float64",
         block: int | None = None,
-        progress: bool | Report = False,
+        progress: bool | Report = True,
     ) -> KernelOperator:
         """The kernel of a model on samples; the arguments are those of `notsodeep.conjugate_kernel`, except for these.
 
@@ -123,7 +124,7 @@ class KernelOperator(SymmetricOperator):
         kernel: str | Path | StoredKernel,
         *,
         max_memory: str | int | None = None,
-        progress: bool | Report = False,
+        progress: bool | Report = True,
     ) -> KernelOperator:
         """The operator of a kernel on disk."""
         store = kernel if isinstance(kernel, StoredKernel) else StoredKernel(kernel)

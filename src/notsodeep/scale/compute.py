@@ -54,7 +54,7 @@ class ComputeOptions:
     max_memory: str | int | None = None
     storage: str = "float64"
     block: int | None = None
-    progress: bool | Report = False
+    progress: bool | Report = True
     tolerance: float | None = None
 
     def in_memory(self, X: Any, Y: Any) -> bool:

@@ -179,7 +179,7 @@ def depth_curve(
     ridge: float | None = None,
     *,
     seed: int = 0,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> DepthCurve:
     """Predict the accuracy of a model cut after k steps, or measure how many steps a trained network needs.
 
@@ -197,7 +197,7 @@ def depth_curve(
         ridge: λ, added to the diagonal of the kernel matrix; if None, for each number of steps the best one of nine
             powers of ten times the mean eigenvalue, chosen by leaving samples out. For a model.
         seed: seed of the split; for a network.
-        progress: True for a bar on stderr, or a function.
+        progress: a bar on a terminal after two seconds; False for none, or a function.
 
     Raises:
         InputError: for input that cannot be used.

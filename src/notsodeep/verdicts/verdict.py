@@ -154,7 +154,7 @@ def verdict(
     epochs: int = 8,
     seed: int = 0,
     richness: float | None = None,
-    progress: bool | Report = False,
+    progress: bool | Report = True,
 ) -> Verdict:
     """Decide whether a few explicit layers can replace a deep equilibrium model.
 
@@ -177,7 +177,7 @@ def verdict(
         seed: seed of the choice of samples, and of the distillation.
         richness: γ of a network that will learn features (see `adaptive_kernel`); for a DEQ with labels. If the kernel
             changes too much for the depth curve, which assumes fixed features, the answer is "unsure".
-        progress: True for a bar on stderr, or a function.
+        progress: a bar on a terminal after two seconds; False for none, or a function.
 
     Raises:
         InputError: for input that cannot be used.
