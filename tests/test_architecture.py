@@ -434,7 +434,7 @@ def test_cited_equations_exist():
         for path in SOURCE.rglob("*.py")
         for number in re.findall(r"theory\.md \((\d+\.\d+)\)", path.read_text(encoding="utf-8"))
     }
-    for page in ("theory", "derivations", "errata", "notation", "contributing"):
+    for page in ("theory", "errata", "notation", "contributing"):
         text = (SOURCE.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
         cited |= {f"{page}.md cites ({n})": n for n in re.findall(r"\((\d+\.\d+)\)", text)}
     assert [where for where, number in cited.items() if number not in numbers] == []

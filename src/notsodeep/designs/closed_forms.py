@@ -1,7 +1,7 @@
 """Designs in closed form.
 
 An odd layer sets the ratio of the second-order equations, one layer carries the rest. With order 2 in one layer only,
-all four equations become explicit (docs/derivations.md, section 11): the odd layer before it must have
+all four equations become explicit (docs/theory.md, section 18): the odd layer before it must have
 S'/M_1² = √(norm/trace) up to a factor of the depth, which is a quadratic equation in its odd weight; the carrying layer
 then has known shares at orders 1 and 2, and what is left of its energy is odd.
 """

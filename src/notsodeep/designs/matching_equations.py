@@ -8,7 +8,7 @@ variance 1 is then, for every kind of layer,
 
 with E an even and O an odd function of unit variance, O orthogonal to u. In these coordinates the moments of
 docs/theory.md section 2 are polynomials in the three weights, and a few numbers of E and O (`Basis`) are all that
-depends on the kind. docs/derivations.md, section 11, derives this.
+depends on the kind. docs/theory.md, section 18, derives this.
 """
 
 from __future__ import annotations

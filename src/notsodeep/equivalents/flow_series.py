@@ -1,4 +1,4 @@
-"""High-dimensional equivalents of neural ODEs: their kernels as series in the inner product (docs/derivations.md).
+"""High-dimensional equivalents of neural ODEs: their kernels as series in the inner product (docs/theory.md).
 
 With h = c - c⁰ and fields over two times, the covariance Λ = Λ⁰ + δ solves
 
