@@ -240,6 +240,11 @@ def test_an_array_changed_behind_our_back(samples, tmp_path: Path, key: str, val
     with pytest.raises(nsd.InputError, match=words):
         open_kernel(tmp_path / "G.zarr")
     noted = json.loads(described.read_text())
+    for foreign in ("x", [1]):
+        changed = {**noted, "attributes": {"notsodeep": foreign}}
+        described.write_text(json.dumps(changed))
+        with pytest.raises(nsd.InputError, match="not a kernel of notsodeep"):
+            open_kernel(tmp_path / "G.zarr")
     noted["attributes"]["notsodeep"]["kernel"] = "other"
     described.write_text(json.dumps(noted))
     with pytest.raises(nsd.InputError, match="altered"):

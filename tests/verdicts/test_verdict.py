@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 from depth_tasks import chain, digits
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import LeaveOneOut, cross_val_score
 
 import notsodeep as nsd
+from notsodeep.data import Preprocessing
 from notsodeep.distillation import distill
 from notsodeep.verdicts import DepthCurve, OrdinaryNetwork
 from notsodeep.verdicts.depth_curve import curve_of_scores
@@ -122,7 +125,7 @@ def test_digits_need_no_equilibrium() -> None:
     assert found.curve.steps_needed <= 3
     assert (
         str(found.ordinary)
-        == f"MLP of {found.curve.steps_needed} layer{'s' * (found.curve.steps_needed > 1)}"
+        == f"ordinary MLP of {found.curve.steps_needed} layer{'s' * (found.curve.steps_needed > 1)}"
     )
     # What `compare_models` predicts for the same network, with a ridge of its own.
     compared = nsd.compare_models({"MLP": nsd.Explicit(["relu"] * found.ordinary.layers)}, (X, y))
@@ -130,6 +133,26 @@ def test_digits_need_no_equilibrium() -> None:
     assert json.loads(json.dumps(found.as_dict()))["answer"] == "replace"
     assert str(found).startswith("Can a few explicit layers replace the DEQ? Yes.")
     assert len(found.plot().lines) >= 3
+
+
+def test_a_linear_model_stands_beside_the_curve() -> None:
+    rng = np.random.default_rng(0)
+    X = 3.0 + rng.standard_normal((150, 6))
+    y = np.where(X[:, 0] + X[:, 1] + rng.standard_normal(150) > 7.0, "a", "b")
+    found = nsd.verdict(nsd.DEQ("relu", 0.2), Preprocessing.fit(X).apply(X), y)
+    tries = [
+        cross_val_score(RidgeClassifier(alpha), X, y, cv=LeaveOneOut()).mean()
+        for alpha in 10.0 ** np.arange(-3, 4)
+    ]
+    assert found.linear.accuracy == pytest.approx(max(tries), abs=0.015)
+    low, high = found.linear.interval
+    assert low < found.linear.accuracy < high
+    said = (
+        f"A linear model: accuracy {100 * found.linear.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f})."
+    )
+    assert f"{said} The most frequent class has {100 * found.curve.chance:.1f} %." in str(found)
+    assert found.as_dict()["linear"]["accuracy"] == found.linear.accuracy
+    assert nsd.verdict(nsd.DEQ("relu", 0.2), X[:30] / 10).linear is None
 
 
 @pytest.mark.slow

@@ -229,7 +229,8 @@ def _open(path: Path) -> Any:
 
 def _described(array: Any, path: Path) -> dict[str, Any]:
     """Return the description of the run that created a store, without its hash."""
-    noted = dict(array.attrs.get(ATTRIBUTE) or {})
+    attribute = array.attrs.get(ATTRIBUTE)
+    noted = dict(attribute) if isinstance(attribute, dict) else {}
     if "format" not in noted:
         raise InputError(
             f"{path} is a zarr array, but not a kernel of notsodeep. Nothing was changed. Give another folder."

@@ -16,6 +16,7 @@ from notsodeep.feature_learning import lazy_check
 from notsodeep.gaussian.activations import activation
 from notsodeep.intervals import mean_interval, paired_difference, share_interval
 from notsodeep.kernels import exact_kernel
+from notsodeep.learning.sample_pool import Labelled
 from notsodeep.models import Model
 from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
@@ -49,11 +50,11 @@ _NAMES = {"Explicit": "MLP", "ConvExplicit": "CNN", "GraphExplicit": "graph netw
 
 @dataclass(frozen=True, repr=False)
 class OrdinaryNetwork(Shown):
-    """An ordinary ReLU network of the same cost, its accuracy predicted by its exact kernel.
+    """An ordinary ReLU network of the same cost, or a linear model, its accuracy predicted by its exact kernel.
 
     Attributes:
-        name: "MLP", "CNN" or "graph network".
-        layers: number of hidden layers: they cost what as many steps of the DEQ cost.
+        name: "MLP", "CNN", "graph network" or "linear model".
+        layers: number of hidden layers: they cost what as many steps of the DEQ cost; 0 of a linear model.
         accuracy: on left-out samples, as in the depth curve.
         interval: interval of 95 % of the accuracy.
         scores: score of each sample.
@@ -66,7 +67,28 @@ class OrdinaryNetwork(Shown):
     scores: Array = field(repr=False)
 
     def __str__(self) -> str:
-        return f"{self.name} of {self.layers} layer{'s' * (self.layers > 1)}"
+        return (
+            f"ordinary {self.name} of {self.layers} layer{'s' * (self.layers > 1)}"
+            if self.layers
+            else self.name
+        )
+
+    @classmethod
+    def of(
+        cls, name: str, layers: int, kernel: Array, places: IntArray, labelled: Labelled
+    ) -> OrdinaryNetwork:
+        """A network with this kernel, tried on the labelled samples."""
+        scores, _ = left_out_scores(kernel, places, labelled, None)
+        return cls(name, layers, float(scores.mean()), score_interval(scores), scores)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The network as plain JSON values."""
+        return {
+            "name": self.name,
+            "layers": self.layers,
+            "accuracy": self.accuracy,
+            "interval": list(self.interval),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,6 +101,7 @@ class Verdict(Shown):
         curve: the depth curve that the answer is read from; None if the DEQ has no equilibrium on these samples.
         ordinary: an ordinary network of the same cost, predicted on the same samples; None without labels and for a
             trained network, whose distillation tries MLPs itself.
+        linear: a linear model with a bias on the same samples; None without labels and for a trained network.
         distilled: for a trained network what `distill` built; None for a model.
     """
 
@@ -86,17 +109,20 @@ class Verdict(Shown):
     reason: str
     curve: DepthCurve | None
     ordinary: OrdinaryNetwork | None = None
+    linear: OrdinaryNetwork | None = None
     distilled: Any = None
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the depth curve, with the ordinary network beside it; returns the Axes."""
+        """Draw the depth curve, with the ordinary network and the linear model beside it; returns the Axes."""
         if self.curve is None:
             raise InputError("There is no curve to draw: the DEQ has no equilibrium on these samples.")
         axes = self.curve.plot(ax)
-        if self.ordinary is not None:
-            level = 100.0 * self.ordinary.accuracy
-            axes.axhline(level, color="0.4", linestyle="--", linewidth=1.0, label=f"{self.ordinary}")
-            axes.legend()
+        for one, style in ((self.ordinary, "--"), (self.linear, ":")):
+            if one is not None:
+                axes.axhline(
+                    100.0 * one.accuracy, color="0.4", linestyle=style, linewidth=1.0, label=f"{one}"
+                )
+                axes.legend()
         return axes
 
     def explain(self) -> str:
@@ -105,12 +131,15 @@ class Verdict(Shown):
         lines = [f"Can a few explicit layers replace the DEQ? {answer}. {self.reason}"]
         if self.curve is not None:
             lines.append(self.curve.explain())
-        if self.ordinary is not None and self.curve is not None:
-            low, high = (100.0 * end for end in self.ordinary.interval)
-            lines.append(
-                f"An ordinary {self.ordinary}: {self.curve.measure} {100.0 * self.ordinary.accuracy:.1f} % "
-                f"({low:.1f} to {high:.1f})."
-            )
+            for one in (self.ordinary, self.linear):
+                if one is not None:
+                    low, high = (100.0 * end for end in one.interval)
+                    article = "An" if one.layers else "A"
+                    lines.append(
+                        f"{article} {one}: {self.curve.measure} {_percent(one.accuracy)} ({low:.1f} to {high:.1f})."
+                    )
+            if self.linear is not None and self.curve.chance:
+                lines[-1] += f" The most frequent class has {_percent(self.curve.chance)}."
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -118,11 +147,6 @@ class Verdict(Shown):
 
     def as_dict(self) -> dict[str, Any]:
         """All numbers and words, for JSON."""
-        ordinary = None
-        if self.ordinary is not None:
-            names = ("name", "layers", "accuracy")
-            ordinary = {name: getattr(self.ordinary, name) for name in names}
-            ordinary["interval"] = list(self.ordinary.interval)
         distilled = None
         if self.distilled is not None:
             distilled = {name: getattr(self.distilled, name) for name in _DISTILLED}
@@ -131,7 +155,8 @@ class Verdict(Shown):
             "answer": self.answer,
             "reason": self.reason,
             "curve": None if self.curve is None else self.curve.to_dict(),
-            "ordinary": ordinary,
+            "ordinary": None if self.ordinary is None else self.ordinary.to_dict(),
+            "linear": None if self.linear is None else self.linear.to_dict(),
             "distilled": distilled,
         }
 
@@ -206,12 +231,19 @@ def _of_model(
     pooled = getattr(model, "readout", None) == "pool"
     steps = sorted({*(_POOLED_STEPS if pooled else STEPS), few})
     curve = model_curve(model, part, labels, steps, kernel, None, report)
-    ordinary = None
-    if labels is not None and hasattr(model, "network"):
-        layers = int(min(curve.steps_needed, few))
-        report(len(steps), len(steps) + 1, partial("{} ordinary layers".format, layers))
-        ordinary = _ordinary_network(model, layers, part, labels, kernel)
-    return Verdict(*decide_untrained(curve, ordinary, few), curve, ordinary)
+    ordinary = linear = None
+    if labels is not None:
+        data = labelled_samples(model, labels, len(part))
+        rows = part.reshape(len(part), -1)
+        rows = rows - rows.mean(axis=0)
+        linear = OrdinaryNetwork.of("linear model", 0, rows @ rows.T, *data)
+        if hasattr(model, "network"):
+            layers = int(min(curve.steps_needed, few))
+            report(len(steps), len(steps) + 1, partial("{} ordinary layers".format, layers))
+            network = model.network([activation("relu")] * layers)
+            name = _NAMES.get(type(network).__name__, type(network).__name__)
+            ordinary = OrdinaryNetwork.of(name, layers, exact_kernel(network, part, kernel=kernel), *data)
+    return Verdict(*decide_untrained(curve, ordinary, few), curve, ordinary, linear)
 
 
 def _after_learning(found: Verdict, model: Any, X: Any, y: Any, richness: float, seed: int) -> Verdict:
@@ -222,16 +254,6 @@ def _after_learning(found: Verdict, model: Any, X: Any, y: Any, richness: float,
     check = lazy_check(model, X, targets, richness, float(found.curve.ridge[-1]), seed=seed)
     answer = found.answer if check.trusted else "unsure"
     return replace(found, answer=answer, reason=f"{found.reason} {check.note}")
-
-
-def _ordinary_network(model: Any, layers: int, X: Array, y: Any, kernel: str) -> OrdinaryNetwork:
-    """A ReLU network; a layer costs what a step of the model costs."""
-    network = model.network([activation("relu")] * layers)
-    scores, _ = left_out_scores(
-        exact_kernel(network, X, kernel=kernel), *labelled_samples(model, y, len(X)), None
-    )
-    name = _NAMES.get(type(network).__name__, type(network).__name__)
-    return OrdinaryNetwork(name, layers, float(scores.mean()), score_interval(scores), scores)
 
 
 def _chosen(model: Any, every: Array, samples: int | None, seed: int) -> IntArray:
@@ -256,7 +278,7 @@ def _of_network(net: Any, X: Any, target: float, epochs: int, seed: int, report:
 
     curve = curve_of_scores(**network_scores(net, X, STEPS, seed, report))
     distilled = distill(net, X, target_agreement=target, epochs=epochs, seed=seed, progress=report)
-    return Verdict(*decide_trained(distilled), curve, None, distilled)
+    return Verdict(*decide_trained(distilled), curve, distilled=distilled)
 
 
 # --- the rules: from a depth curve, or from a distillation, to "replace", "keep" or "unsure" --------------------------
@@ -280,13 +302,13 @@ def decide_untrained(curve: DepthCurve, ordinary: OrdinaryNetwork | None, few: i
     others = [] if ordinary is None else [ordinary.scores]
     if learnt and needed <= few:
         place = int(np.flatnonzero(curve.steps == needed)[0])
-        beside = "" if ordinary is None else f", an ordinary {ordinary} {_percent(ordinary.accuracy)}"
+        beside = "" if ordinary is None else f", an {ordinary} {_percent(ordinary.accuracy)}"
         words = f"{_suffice(needed)}: {curve.measure} {curve.percent(place)}, equilibrium {end}{beside}."
         return Decision("replace", words)
     ahead = [one for one in others if paired_difference(scores[best], one)[1] <= POINT]
     if ahead and _is_learnt(curve, ahead[0]):
         words = f"{curve.measure} {_percent(float(ahead[0].mean()))}, equilibrium {end}"
-        return Decision("replace", f"An ordinary {ordinary} suffices: {words}.")
+        return Decision("replace", f"An {ordinary} suffices: {words}.")
     if not learnt:
         return Decision(
             "unsure",
