@@ -181,10 +181,15 @@ class Inside:
         self.path = Path(os.environ["CHANGE_LINES_STATE"])
         self.state: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
         self.reached = Path(os.environ["CHANGE_LINES_REACHED"])
+        self.tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what ran before an interruption; quick tests come first, what starts commands and pages last."""
         items[:] = [item for item in items if item.nodeid not in self.state["done"]]
+        ours = [module for name, module in sys.modules.items() if name.startswith("notsodeep")]
+        names = [(module, name) for module in ours for name in vars(module) if not name.startswith("__")]
+        values = [getattr(module, name) for module, name in names]
+        self.tables = [(value, dict(value)) for value in values if isinstance(value, dict)]
         items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
         items.sort(
             key=lambda item: item.nodeid.startswith(("tests/cli", "tests/docs", "tests/lab", "tests/scale"))
@@ -228,8 +233,11 @@ class Inside:
         return failed, {path.name for path in self.reached.iterdir()}
 
     def _forget(self, item: pytest.Item) -> None:
-        """Shared fixtures, caches of functions and cached properties may hold values of other changes."""
+        """Shared fixtures, tables of modules, caches and cached properties may hold values of other changes."""
         item.session._setupstate.teardown_exact(None)
+        for table, before in self.tables:
+            table.clear()
+            table.update(before)
         for thing in gc.get_objects():
             if isinstance(thing, functools._lru_cache_wrapper) and _ours(thing):
                 thing.cache_clear()
