@@ -263,11 +263,8 @@
   function showCell({ cell, strength, input }) {
     const rate = cellTables[cell].rate[input][strength] / 1e4, steps = cellTables[cell].steps[input][strength];
     phase.show({ cell, strength, input, title: CELLS[cell].label, xLabel: CELLS[cell].axis });
-    part("answer").replaceChildren(
-      Object.assign(document.createElement("strong"), { textContent: steps ? `Settles in about ${steps} steps.` : "Does not settle." }),
-      ` Rate ${rate.toFixed(3)} per step. `,
-      steps ? "After them the state changes by less than a thousandth of its size." : "Small errors do not shrink.",
-    );
+    const [verdict, ...explained] = window.playPhase.answer(rate, steps);
+    part("answer").replaceChildren(Object.assign(document.createElement("strong"), { textContent: verdict }), ...explained);
     part("cell-recipe").textContent = [
       "import numpy as np", "import notsodeep as nsd", ...(cell === "deq" ? [] : ["from notsodeep import cells"]), "",
       ...RECIPES[cell](strengths[strength].toFixed(1)),

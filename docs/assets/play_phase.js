@@ -156,3 +156,15 @@ window.playPhase = function (element, onMove) {
     },
   };
 };
+
+// The answer at a place, in sentences: whether it settles, the rate, and what both mean. Above a rate of 0.9 networks of
+// some hundred units differ from wide ones.
+window.playPhase.answer = function (rate, steps) {
+  "use strict";
+  return [
+    steps ? `Settles in about ${steps} steps.` : "Does not settle.",
+    ` Rate ${rate.toFixed(3)} per step. `,
+    steps ? "After them the state changes by less than a thousandth of its size." : "Small errors do not shrink.",
+    steps && rate > 0.9 ? " Narrow networks settle more slowly here, or not at all: see width= in Will it settle?" : "",
+  ];
+};

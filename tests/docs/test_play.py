@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -84,6 +85,28 @@ def test_the_tables_are_complete_and_small() -> None:
             assert np.shape(phases[name][part]) == (len(phases["inputs"]), len(phases["strengths"]))
     assert (ASSETS / "play_twins.js").stat().st_size < 60_000
     assert (ASSETS / "play_phases.js").stat().st_size < 30_000
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_page_is_as_cautious_near_the_edge_as_the_package() -> None:
+    phases = table("play_phases")
+    row = {name: np.array(phases["deq"][name][0]) for name in ("rate", "steps")}
+    places = [int(np.abs(row["rate"] - rate).argmin()) for rate in (8000, 9500, 10500)]
+    given = [[float(row["rate"][place]) / 1e4, int(row["steps"][place])] for place in places]
+    script = (
+        "globalThis.window = globalThis; require(process.argv[1]);"
+        "console.log(JSON.stringify(JSON.parse(process.argv[2]).map((one) => playPhase.answer(...one).join(''))))"
+    )
+    command = ["node", "-e", script, str(ASSETS / "play_phase.js"), json.dumps(given)]
+    answers = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert ["Narrow networks settle more slowly" in one for one in answers] == [False, True, False]
+    for (rate, steps), answer in zip(given, answers, strict=True):
+        assert answer.startswith(f"Settles in about {steps} steps." if steps else "Does not settle.")
+        assert f"Rate {rate:.3f} per step." in answer
+    for place, cautious in zip(places[:2], (False, True), strict=True):
+        model = nsd.DEQ("tanh", sigma_a2=phases["strengths"][place], sigma_b2=1.0)
+        advice = nsd.forecast(model, np.full((1, 1), phases["inputs"][0])).advice
+        assert ("narrow ones settle more slowly" in advice) is cautious
 
 
 @pytest.mark.parametrize("activation", play_tables.ACTIVATIONS)
@@ -492,6 +515,7 @@ def test_the_phase_diagram_answers_from_the_table(browser: Any) -> None:
         answer = text_of(browser, "#play-answer")
         assert answer.startswith(f"Settles in about {steps} steps." if steps else "Does not settle.")
         assert f"Rate {rate:.3f} per step." in answer
+        assert ("Narrow networks" in answer) is (bool(steps) and rate > 0.9)
         settles.append((bool(steps), rate))
     # What the buttons say: weak, strong, just above 1, and settled beyond sigma_a2 = 1.
     assert [one[0] for one in settles] == [False, True, False, True]

@@ -155,6 +155,7 @@ def writing(z: Tensor, x: Tensor) -> Tensor:
     return z + x
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__:DeprecationWarning")
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
@@ -189,6 +190,7 @@ def test_batch_normalisation_in_training_mode_is_refused_and_left_as_it_was() ->
     assert not norm.running_mean.any()
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
 def test_a_compiled_cell_is_measured_in_its_own_precision() -> None:
     weight = nn.Linear(4, 4).weight.detach()
     traced = torch.jit.trace(

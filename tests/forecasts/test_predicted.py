@@ -208,6 +208,43 @@ def test_the_probability_of_an_equilibrium():
     )
 
 
+def test_advice_at_a_width_is_safe_for_networks_of_that_width():
+    """At 1.805 the median rate is 0.988 and a quarter of the networks have no equilibrium."""
+    X = unit_rows(2)
+    f = nsd.forecast(nsd.DEQ("relu", 1.805, 0.2), X, width=256)
+    assert (f.rate > 0.98).all()
+    assert "All samples settle in the median network" in f.advice
+    assert "with an equilibrium in 95 % of such networks (now 1.8" in f.advice
+    safe, now = f.safe_gain()
+    assert now == 1.805
+    assert safe < 1.75
+    safer = nsd.forecast(nsd.DEQ("relu", safe, 0.2), X, width=256)
+    assert safer.rate.max() <= 0.95
+    assert safer.probability.min() >= 0.95
+    beyond = nsd.forecast(nsd.DEQ("relu", 1.01 * safe, 0.2), X, width=256)
+    assert beyond.rate.max() > 0.95 or beyond.probability.min() < 0.95
+    wide = nsd.forecast(nsd.DEQ("relu", 1.805, 0.2), X)
+    assert safe < wide.safe_gain()[0] <= 1.805
+    # More units allow more.
+    gains = [nsd.forecast(nsd.DEQ("relu", 1.5, 0.2), X, width=m).safe_gain()[0] for m in (64, 128, 512, 2048)]
+    assert (np.diff(gains) > 0.0).all()
+    settled = []
+    for seed in range(30):
+        net = DEQNet(nsd.DEQ("relu", safe, 0.2), 20, 256, 1, seed=seed, on_failure="ignore")
+        with torch.no_grad():
+            net(torch.from_numpy(X).float())
+        settled.append(net.last_solve.converged)
+    # Of 30 networks with probability 0.95, fewer than 25 have an equilibrium with probability 0.3 %.
+    assert sum(settled) >= 25
+
+
+def test_a_predicted_rate_near_the_edge_carries_a_caution():
+    X, words = unit_rows(2), "narrow ones settle more slowly or not at all, which width= forecasts"
+    assert words in nsd.forecast(nsd.DEQ("relu", 1.7, 0.2), X).advice
+    assert words not in nsd.forecast(nsd.DEQ("relu", 1.5, 0.2), X).advice
+    assert words not in nsd.forecast(nsd.DEQ("relu", 1.7, 0.2), X, width=256).advice
+
+
 def test_widths_that_were_not_simulated_are_said_to_be_so():
     X = unit_rows(2)
     narrow = nsd.forecast(nsd.DEQ("tanh", 2.0, 0.2), X, width=32)

@@ -17,7 +17,7 @@ from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mehler, second_moment
 from notsodeep.models.cell_models import CellModel
-from notsodeep.validation import Array, as_count
+from notsodeep.validation import Array
 
 # Steps whose covariances are computed, and the residual at which that ends: later ones fall with the rate.
 MOST_STEPS, SMALL = 32, 1e-4
@@ -41,15 +41,11 @@ class _Predicted:
     adjoint: Array
 
 
-def forecast_cell(model: CellModel, X: Any, width: int | None, max_steps: int) -> Forecast:
+def forecast_cell(model: CellModel, X: Any, max_steps: int) -> Forecast:
     """Predict what plain iteration of a cell does with each sample, in the wide limit."""
     values = model.check_samples(X)
     if not np.abs(values).reshape(len(values), -1).max(axis=1).all():
         raise InputError("A sample of norm zero has no direction to forecast: remove rows that are zero.")
-    remark = ""
-    if width is not None:
-        as_count(width, "width")
-        remark = "not simulated for general cells"
     steps = max_steps if model.steps is None else model.steps
     graph, positions = (
         model.cell.samples == "graph",
@@ -73,8 +69,8 @@ def forecast_cell(model: CellModel, X: Any, width: int | None, max_steps: int) -
         np.where(settled, rate, 1.0),
     )
     return Forecast(
-        "predicted", str(model), rate, residuals, errors, gradient, _no_anderson, None, None, remark, width,
-        model.steps, eigenvalues=numbers.ends,
+        "predicted", str(model), rate, residuals, errors, gradient, _no_anderson,
+        loop_steps=model.steps, eigenvalues=numbers.ends,
     )  # fmt: skip
 
 

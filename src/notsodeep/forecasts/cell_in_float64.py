@@ -66,6 +66,7 @@ class CellInFloat64:
         shape: shape of the state of a sample.
         z0: the first states, (samples, *shape).
         x: the inputs.
+        narrow: whether the function may hold or create tensors of narrower types.
 
     Attributes:
         dtype: float64, or the type of the states where the cell cannot be computed in float64.
@@ -73,8 +74,10 @@ class CellInFloat64:
         inputs: the inputs in this type.
     """
 
-    def __init__(self, function: Callable[..., Any], shape: tuple[int, ...], z0: Tensor, x: Tensor) -> None:
-        self.function, self.shape, self._mode = function, shape, _Widened()
+    def __init__(
+        self, function: Callable[..., Any], shape: tuple[int, ...], z0: Tensor, x: Tensor, narrow: bool = True
+    ) -> None:
+        self.function, self.shape, self._mode = function, shape, _Widened() if narrow else None
         # Compiled cells cannot be widened. An error of the cell itself comes again in its own precision.
         for dtype in dict.fromkeys((torch.float64, z0.dtype)):
             try:
@@ -97,7 +100,7 @@ class CellInFloat64:
     def __call__(self, z: Tensor, x: Tensor) -> Tensor:
         """The images of states, (samples, size)."""
         with torch.inference_mode(False):
-            if self.dtype is not torch.float64:
+            if self.dtype is not torch.float64 or self._mode is None:
                 return self._image(z, x)
             with self._mode:
                 return self._image(z, x)

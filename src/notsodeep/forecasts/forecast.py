@@ -17,7 +17,13 @@ from notsodeep.cells.sample_terms import equilibrium_terms
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.cell_forecast import forecast_cell
 from notsodeep.forecasts.covariance_fields import Fields, fields_of
-from notsodeep.forecasts.forecast_result import SAFE_RATE, Forecast, GradientForecast, PhaseDiagram
+from notsodeep.forecasts.forecast_result import (
+    SAFE_PROBABILITY,
+    SAFE_RATE,
+    Forecast,
+    GradientForecast,
+    PhaseDiagram,
+)
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, distance_curve
 from notsodeep.forecasts.width_effects import log_growth, settling_probability
 from notsodeep.models.cell_models import CellModel
@@ -54,7 +60,8 @@ def forecast(
             a network of `notsodeep.nets` that solves an equilibrium, or any torch callable `cell(z, x)` with `z0`.
         X: samples as the model takes them; for a cell its second argument, with samples along the first axis.
         width: units of the network, for the rate, residuals and errors of the median network of this width and the
-            probability that it has an equilibrium; None for the wide limit.
+            probability that it has an equilibrium; None for the wide limit. General cells have no formula for it: ten
+            networks are drawn and measured, in some seconds.
         z0: for a cell, the first state, with samples along the first axis.
         max_steps: largest number of evaluations of the cell in `residuals`; predicted steps beyond it follow the rate.
             If None, 200 for a prediction, and for a measurement as many as are needed to say whether the state settles,
@@ -64,6 +71,10 @@ def forecast(
     steps = MAX_STEPS if max_steps is None else as_count(max_steps, "max_steps")
     limit = as_number(seconds, "seconds", positive=True)
     if z0 is None and not hasattr(model, "parameters"):
+        if _is_general(model) and width is not None:
+            from notsodeep.forecasts.drawn_networks import forecast_of_draws
+
+            return forecast_of_draws(model, X, as_count(width, "width"), max_steps, limit)
         return _predict(model, X, width, steps)
     if width is not None or (z0 is not None and hasattr(model, "spec")):
         raise InputError("width is for models, and z0 for a cell of your own: leave it out.")
@@ -77,6 +88,11 @@ def forecast(
     return measure_network(model, X, max_steps, limit, initial)
 
 
+def _is_general(model: Any) -> bool:
+    """Whether a model is a cell that has no name of its own."""
+    return isinstance(model, CellModel) and model.shorthand is None
+
+
 def _predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     """The forecast of a model: in the wide limit, or of the median network of a width.
 
@@ -85,7 +101,7 @@ def _predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     """
     if isinstance(model, CellModel):
         if model.shorthand is None:
-            return forecast_cell(model, X, width, max_steps)
+            return forecast_cell(model, X, max_steps)
         return _predict(model.shorthand, X, width, max_steps)
     fields = fields_of(model, X)
     loop = fields.loop_steps
@@ -96,27 +112,38 @@ def _predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
         if loop is None:
             raise
         spread = norm = np.full(len(fields.forcing), np.inf)
-    rate, chance, error, remark = np.maximum(spread, norm), None, None, ""
+    wide_rate = np.maximum(spread, norm)
+    rate, chance, error, remark = _at_width(fields, spread, norm, width)
     residuals = _curves(distance_curve, fields, loop or max_steps)
     residuals = _padded(residuals, loop or residuals.shape[1])
     columns = loop + 1 if loop else residuals.shape[1]
     errors = np.full((len(rate), columns), np.nan)
-    if np.isfinite(rate).all():
+    if np.isfinite(wide_rate).all():
         errors = _padded(_curves(partial(distance_curve, to_limit=True), fields, columns), columns)
-    if width is not None:
-        chance, error, remark = settling_probability(fields.phi.name, rate, as_count(width, "width"))
-    if width is not None and (rate < 1.0).any():
+    if width is not None and (wide_rate < 1.0).any():
         size = width / fields.concentration
         residuals, errors = (_at_size(size, spread, norm, curve) for curve in (residuals, errors))
-        # Late steps multiply errors by the spectral radius of a matrix of this size.
-        radius = np.exp(np.diff(log_growth(size, np.array([1e6, 1e6 + 1.0])), axis=1)[:, 0])
-        rate = np.maximum(spread * radius, norm)
     errors[rate >= 1.0] = np.nan
     return Forecast(
         "predicted", str(model), rate, residuals, errors, _gradient(fields, spread),
         partial(_curves, _anderson, fields, loop or max_steps), chance, error, remark, width, loop,
-        safe_gain=partial(_safe_gain, fields),
+        safe_gain=partial(_safe_gain, fields, width),
     )  # fmt: skip
+
+
+def _at_width(
+    fields: Fields, spread: Array, norm: Array, width: int | None
+) -> tuple[Array, Array | None, Array | None, str]:
+    """The rate of the median network of a width, the probability of an equilibrium, its error, and a remark."""
+    rate = np.maximum(spread, norm)
+    if width is None:
+        return rate, None, None, ""
+    chance = settling_probability(fields.phi.name, rate, as_count(width, "width"))
+    if (rate < 1.0).any():
+        # Late steps multiply errors by the spectral radius of a matrix of this size.
+        growth = log_growth(width / fields.concentration, np.array([1e6, 1e6 + 1.0]))
+        rate = np.maximum(spread * np.exp(np.diff(growth, axis=1)[:, 0]), norm)
+    return rate, *chance
 
 
 def _at_size(size: Array, spread: Array, norm: Array, curve: Array) -> Array:
@@ -173,17 +200,21 @@ def _gradient(fields: Fields, rate: Array) -> GradientForecast:
     return GradientForecast(norm, errors, np.where(settled, rate, 1.0))
 
 
-def _safe_gain(fields: Fields) -> tuple[float, float]:
-    """The largest σ_a² at which no sample has a rate above the safe one, and the present σ_a²."""
+def _safe_gain(fields: Fields, width: int | None) -> tuple[float, float]:
+    """The largest σ_a² at which no sample has a rate above the safe one, and the present σ_a².
+
+    With a width the rate is that of the median network, and enough networks must have an equilibrium.
+    """
     order = np.argsort(fields.total(fields.forcing))
     some = fields.forcing[np.unique(order[np.linspace(0, len(order) - 1, ADVISED).astype(int)])]
 
     def is_safe(gain: float) -> bool:
         try:
             other = replace(fields, feedback=gain, forcing=some)
-            return bool(np.maximum(other.spread_rate, other.norm_rate).max() <= SAFE_RATE)
+            rate, chance, *_ = _at_width(other, other.spread_rate, other.norm_rate, width)
         except ConvergenceError:
             return False
+        return bool(rate.max() <= SAFE_RATE and (chance is None or chance.min() >= SAFE_PROBABILITY))
 
     gains = np.geomspace(1e-3, 1e3, 13)
     above = next((i for i, gain in enumerate(gains) if not is_safe(gain)), None)

@@ -167,22 +167,24 @@ class Forecast(Shown):
         elif not late:
             counts = [f"{np.median(self.steps(goal)):.0f} to {goal:g}" for goal in (1e-3, 1e-6)]
             parts.append(f"Median steps: {' and '.join(counts)}.")
-        where = "" if self.width is None else " in the median network"
         if self.width is not None:
             chance = [self.remark] if self.remark else []
             if self.probability is not None and self.probability_error is not None:
-                where = f" in {100 * SAFE_PROBABILITY:g} % of such networks"
                 least = int(np.argmin(self.probability))
                 numbers = f"{self.probability[least]:.2f} ± {self.probability_error[least]:.2f}"
                 chance.insert(0, f"{numbers} for the worst sample")
             parts.append(f"Probability of an equilibrium at width {self.width}: {', '.join(chance)}.")
         if self.initial is not None:
-            parts.append(f"Random weights of this model have rate {float(self.initial.rate.max()):.3g}.")
+            which = "Wide networks" if self.draws else "Random weights"
+            parts.append(f"{which} of this model have rate {_rate_words(float(self.initial.rate.max()))}.")
         if self.safe_gain is not None and np.isfinite((safe := self.safe_gain())[0]):
-            parts.append(
-                f"sigma_a2 up to {safe[0]:.3g} keeps rates below {SAFE_RATE:g}{where} (now {safe[1]:.3g})."
-            )
-        parts.append(self._damping_advice(slowest))
+            bound = f"sigma_a2 up to {safe[0]:.3g}" if safe[0] else "No sigma_a2"
+            kept = "rates" if self.width is None else "the median rate"
+            share = f", with an equilibrium in {100 * SAFE_PROBABILITY:g} % of such networks"
+            where = "" if self.probability is None else share
+            parts.append(f"{bound} keeps {kept} below {SAFE_RATE:g}{where} (now {safe[1]:.3g}).")
+        if not self.draws:
+            parts.append(self._damping_advice(slowest))
         if settled.any():
             rate = float(np.max(self.rate[settled]))
             # Steps are orthogonal to each other in a wide network: the error is the root of the sum of their squares.
@@ -203,21 +205,23 @@ class Forecast(Shown):
     def _summary(self, settled: Any) -> str:
         """How many samples settle, and what the others do."""
         late = int((~settled).sum())
+        where = "" if self.width is None else " in the median network"
         if self.outcome is None or not late:
             samples = f"{late} of {len(settled)} samples do not settle" if late else "All samples settle"
-            return f"{samples}{'' if self.width is None else ' in the median network'}."
+            return f"{samples}{where}."
         names, counts = np.unique(self.outcome, return_counts=True)
         told = [f"{count} {OUTCOMES.get(name, name)}" for name, count in zip(names, counts, strict=True)]
         told = [each for each in told if not each.endswith("settles")]
         limit = f" (seconds={self.seconds:g})" if any("not within" in each for each in told) else ""
-        return f"{late} of {len(settled)} samples do not settle: {', '.join(told)}{limit}."
+        return f"{late} of {len(settled)} samples do not settle{where}: {', '.join(told)}{limit}."
 
     def _spread(self) -> str:
         """The range of the largest rate among the networks that were drawn."""
         if not self.draws:
             return ""
-        rates = [float(one.rate.max()) for one in self.draws]
-        return f" in the median of {len(rates)} networks ({min(rates):.3g} to {max(rates):.3g})"
+        rates = np.stack([one.rate for one in self.draws])
+        worst = np.sort(rates[:, np.median(rates, axis=0).argmax()])
+        return f" ({_rate_words(worst[0])} to {_rate_words(worst[-1])} among {len(worst)} networks)"
 
     def _damping_advice(self, slowest: float) -> str:
         """Whether z + η (f(z) − z) with η < 1 settles faster, from the eigenvalues where they are known."""

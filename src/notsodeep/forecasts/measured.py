@@ -45,14 +45,15 @@ def measure_network(
     x = torch.as_tensor(net.spec.check_samples(X), dtype=net.readout.dtype, device=net.readout.device)
     states = (len(x), net.layer_size)
     words = f"network of {net.spec} with {net.units} units"
+    narrow = net.readout.dtype is not torch.float64
     if net.coupled_samples:
         # The nodes of a graph are one sample.
         net.check_shape(tuple(x.shape))
         cell = CellInFloat64(
-            lambda z, rows: net.cell(z[0], rows[0])[None], states, x.new_zeros(1, *states), x[None]
+            lambda z, rows: net.cell(z[0], rows[0])[None], states, x.new_zeros(1, *states), x[None], narrow
         )
     else:
-        cell = CellInFloat64(net.cell, states[1:], x.new_zeros(states), x)
+        cell = CellInFloat64(net.cell, states[1:], x.new_zeros(states), x, narrow)
     return _measured(cell, words, max_steps, seconds, initial)
 
 
