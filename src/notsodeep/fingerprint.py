@@ -1,4 +1,4 @@
-"""Fingerprints of models: a description and its hash, used by stores on disk, checkpoints and results.
+"""Fingerprints of models: a description and its hash, used by stores on disk and results.
 
 A model of named activations and formulas is described completely, by its serial form (`to_dict`) with every digit:
 different models have different fingerprints, equal ones the same. A callable has no serial form, and neither its name

@@ -6,7 +6,6 @@ import copy
 import json
 import warnings
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch.nn import functional
 
 from notsodeep.data import load
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.gaussian.activations import activation, custom_activation
 from notsodeep.models import DEQ, Explicit
 from notsodeep.nets import samples
 from notsodeep.nets.default_learning_rate import default_lr
@@ -166,137 +164,6 @@ def test_default_rates_learn(make: Any, mode: str, optimizer: str, loss: str) ->
     assert history.rows[-1].accuracy > 0.75  # one in three by chance
 
 
-# --- checkpoints -------------------------------------------------------------------------------------
-class Interrupted(Exception):
-    pass
-
-
-def interrupt(after: int) -> Any:
-    calls = 0
-
-    def report(done: int, total: int, message: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > after:
-            raise Interrupted
-
-    return report
-
-
-@pytest.mark.parametrize(
-    ("mode", "optimizer", "lr", "after"),
-    [
-        ("all", "adam", None, 9),
-        ("all", "momentum", 0.1, 9),
-        ("readout", "sgd", None, 9),
-        ("all", "sgd", 0.5, 0),
-    ],
-)
-@pytest.mark.parametrize("same_process", [False, True])
-def test_a_resumed_training_ends_bit_for_bit_the_same(
-    mode: str, optimizer: str, lr: float | None, after: int, same_process: bool, tmp_path: Path
-) -> None:
-    options: dict[str, Any] = {"contractive": 0.75} if mode == "all" else {}
-    settings: dict[str, Any] = {"optimizer": optimizer, "lr": lr, "epochs": 4, "batch_size": 16}
-    whole, interrupted = deq(mode, **options), deq(mode, **options)
-    expected = fit(whole, TRAIN, TEST, **settings)
-    file = tmp_path / "training.pt"
-    with pytest.raises(Interrupted):
-        fit(interrupted, TRAIN, TEST, checkpoint=file, progress=interrupt(after), **settings)
-    net = interrupted if same_process else deq(mode, **options)
-    resumed = fit(net, TRAIN, TEST, checkpoint=file, **settings)
-    assert resumed.resumed == (2 if after else 0)
-    assert same_weights(whole, net)
-    assert without_seconds(resumed.rows) == without_seconds(expected.rows)
-    assert resumed.lr == expected.lr
-
-
-def test_more_epochs_continue(tmp_path: Path) -> None:
-    whole, longer = explicit(), explicit()
-    fit(whole, TRAIN, lr=0.5, epochs=5, optimizer="adam")
-    for epochs in (2, 2, 5):
-        file = tmp_path / "training.pt"
-        history = fit(longer, TRAIN, lr=0.5, epochs=epochs, optimizer="adam", checkpoint=file)
-        assert len(history.rows) == epochs
-    assert same_weights(whole, longer)
-
-
-def deq_of(phi: Any) -> DEQNet:
-    return DEQNet(DEQ(phi, 0.1), FEATURES, WIDTH, CLASSES, seed=0)
-
-
-OTHER: dict[str, tuple[dict[str, Any], str]] = {
-    "learning rate": ({"lr": 0.25}, "lr: 0.5 there, 0.25 here"),
-    "optimiser": ({"optimizer": "sgd"}, "optimizer"),
-    "batch size": ({"batch_size": 7}, "batch_size"),
-    "seed": ({"seed": 1}, "seed"),
-    "loss": ({"loss": "squared"}, "loss"),
-    "data": ({"train": blobs(50, seed=5)}, "train data"),
-    "test data": ({"test": None}, "test data"),
-    "weights": ({"module": deq(seed=1)}, "other weights"),
-    "ninth digit": ({"module": deq(sigma_a2=0.100000001)}, "model.sigma_a2: 0.1 there, 0.100000001 here"),
-    "solver": ({"module": deq(solver=SolverOptions("anderson"))}, "solver"),
-    "kind": ({"module": explicit()}, "network"),
-    "scaling": ({"module": deq(scaling="ntk")}, r"factors\.inputs: 2.449.* there, 1.0 here"),
-    "callable": ({"module": deq_of(custom_activation(lambda x: np.arctan(x)))}, r"model\.activation"),
-    "small shift": ({"module": deq_of(activation("tanh").shifted(1e-9))}, r"model\.activation"),
-    "fewer epochs": ({"epochs": 1}, "already has 2 epochs, more than epochs=1"),
-}
-
-
-@pytest.mark.parametrize(("change", "words"), OTHER.values(), ids=list(OTHER))
-def test_a_checkpoint_of_another_training_is_refused(
-    change: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "training.pt"
-    given: dict[str, Any] = {"module": deq(), "train": TRAIN, "test": TEST, "lr": 0.5, "epochs": 2}
-    fit(**given, checkpoint=file)
-    content = file.read_bytes()
-    other = given | {"module": deq()} | change
-    before = copy.deepcopy(other["module"])
-    with pytest.raises(InputError, match=words):
-        fit(**other, checkpoint=file)
-    assert same_weights(other["module"], before)
-    assert file.read_bytes() == content
-    assert fit(**other, checkpoint=file, resume=False).resumed == 0
-    assert file.read_bytes() != content
-
-
-def test_damaged_and_foreign_checkpoints_are_refused_with_one_error(tmp_path: Path) -> None:
-    file = tmp_path / "training.pt"
-    torch.save({"weights": torch.ones(2)}, file)
-    foreign = file.read_bytes()
-    fit(deq(), TRAIN, lr=0.5, epochs=1, checkpoint=file, resume=False)
-    content = file.read_bytes()
-    cut = [content[:size] for size in (0, 1, 60, len(content) // 2, len(content) - 1)]
-    flipped = [bytearray(content) for _ in range(40)]
-    for number, one in enumerate(flipped):
-        one[number * (len(content) - 1) // 39] ^= 1 << number % 8
-    for damaged in (*cut, *flipped, content + b"0", content.split(b"\n", 1)[1], foreign):
-        file.write_bytes(damaged)
-        net = deq()
-        with pytest.raises(InputError, match=r"training\.pt is damaged, or not a checkpoint.*resume=False"):
-            fit(net, TRAIN, lr=0.5, epochs=2, checkpoint=file)
-        assert same_weights(net, deq())
-    assert fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file, resume=False).resumed == 0
-
-
-def test_a_write_that_fails_leaves_the_checkpoint_before_it(tmp_path: Path, monkeypatch: Any) -> None:
-    file = tmp_path / "training.pt"
-    fit(deq(), TRAIN, lr=0.5, epochs=1, checkpoint=file)
-    content, write = file.read_bytes(), Path.write_bytes
-
-    def disk_full(path: Path, data: bytes) -> int:
-        write(path, data[: len(data) // 2])
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", disk_full)
-    with pytest.raises(OSError, match="No space left"):
-        fit(deq(), TRAIN, lr=0.5, epochs=2, checkpoint=file)
-    assert file.read_bytes() == content
-    assert list(tmp_path.iterdir()) == [file]
-
-
 # --- divergence --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", ["all", "readout"])
 def test_a_loss_that_is_not_finite_stops_training_in_the_last_good_state(mode: str) -> None:
@@ -383,8 +250,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "epochs": ({"epochs": 0}, "epochs must be a whole number"),
     "batch size": ({"batch_size": 2.5}, "batch_size must be a whole number"),
     "seed": ({"seed": -1}, "seed must be a whole number"),
-    "folder": ({"checkpoint": "no/such/folder/training.pt"}, "folder no/such/folder"),
-    "a folder": ({"checkpoint": "."}, "is a folder"),
 }  # fmt: skip
 
 

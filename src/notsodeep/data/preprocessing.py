@@ -1,6 +1,6 @@
 """Inspect samples, and centre and scale them with numbers learnt from the training part.
 
-The one scaling of the library: the estimators, the command line and `race` scale their samples with it.
+The one scaling of the library: the estimators and the command line scale their samples with it.
 """
 
 from __future__ import annotations

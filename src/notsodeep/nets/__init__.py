@@ -17,7 +17,6 @@ from notsodeep.nets.history import Epoch, History
 from notsodeep.nets.modules import Net
 from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, ExplicitNet, network
 from notsodeep.nets.ode_net import ODENet
-from notsodeep.nets.race import Race, RaceSettings, Standing, race
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.nets.twins import Twin, TwinEvidence, explicit_twin
@@ -35,11 +34,8 @@ __all__ = [
     "History",
     "Net",
     "ODENet",
-    "Race",
-    "RaceSettings",
     "SolveReport",
     "SolverOptions",
-    "Standing",
     "Twin",
     "TwinEvidence",
     "compute_features",
@@ -48,7 +44,6 @@ __all__ = [
     "explicit_twin",
     "fit",
     "network",
-    "race",
 ]
 
 

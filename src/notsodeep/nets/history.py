@@ -54,14 +54,12 @@ class History(Shown):
         lr: the learning rate.
         stopped: why training ended early, or None; the module is then in its last good state.
         feature_seconds: time to compute the features, for readout training that had to.
-        resumed: number of epochs that came from a checkpoint.
     """
 
     rows: tuple[Epoch, ...]
     lr: float
     stopped: str | None = None
     feature_seconds: float | None = None
-    resumed: int = 0
 
     @property
     def last(self) -> Epoch | None:

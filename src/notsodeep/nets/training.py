@@ -1,7 +1,5 @@
 """`fit`: train a network and record each epoch; training that diverges stops in its last good state.
 
-A training that is interrupted can be continued from a checkpoint (`nets.checkpoints`).
-
 The rate of "sgd" and "momentum" is that of the tangent kernel, whatever the scaling in which weights are stored
 (`Net.parameter_groups`); Adam takes the weights as they are stored.
 """
@@ -10,8 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
@@ -20,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from notsodeep.errors import ConvergenceError
-from notsodeep.nets.checkpoints import CheckpointFile, State, checkpoint_path
 from notsodeep.nets.default_learning_rate import MOMENTUM, OPTIMIZERS, default_lr
 from notsodeep.nets.fixed_point_solvers import SolveReport
 from notsodeep.nets.history import Epoch, History
@@ -69,8 +65,6 @@ def fit(
     batch_size: int = 128,
     loss: str = "cross_entropy",
     seed: int = 0,
-    checkpoint: str | Path | None = None,
-    resume: bool = True,
     progress: bool | Report = True,
 ) -> History:
     """Train a network in place.
@@ -89,13 +83,10 @@ def fit(
         optimizer: "sgd", "momentum" (0.9) or "adam".
         lr: learning rate; if not given, from the largest eigenvalue of the kernel, or for "adam" from the width: 1e-3
             at 256 (`default_lr`).
-        epochs: passes over the training samples, including those of a checkpoint.
+        epochs: passes over the training samples.
         batch_size: samples per step; len(X) for gradient descent on the whole loss.
         loss: "cross_entropy", or "squared": half the squared distance. Both are means over samples.
         seed: random seed of the shuffling.
-        checkpoint: file in which the training is saved after each epoch.
-        resume: if the checkpoint exists, continue from it, bit for bit as without an interruption; with False it is
-            replaced.
         progress: a bar on a terminal after two seconds; False for none,
             or a function to report to (see `notsodeep.progress`).
 
@@ -104,8 +95,7 @@ def fit(
         the reason in `stopped`, and the module as it was after the last good epoch.
 
     Raises:
-        InputError: before any work, for input that cannot be used, or a checkpoint that is damaged or of another
-            training.
+        InputError: before any work, for input that cannot be used.
         ConvergenceError: if the features of a readout module cannot be computed.
     """
     settings = FitSettings(
@@ -116,18 +106,13 @@ def fit(
         one_of(loss, tuple(LOSSES), "loss"),
         as_count(seed, "seed", least=0),
     )
-    path = checkpoint_path(checkpoint)
     pairs = [("train", train), *([] if test is None else [("test", test)])]
     parts = [as_samples(pair, module, loss, name) for name, pair in pairs]
     if module.train_mode == "readout":
         refuse_too_large(sum(map(len, parts)), module)
     _warn_of_scale(parts[0].inputs, module)
-    # More epochs continue the same training.
-    identity = {key: value for key, value in asdict(settings).items() if key != "epochs"}
-    file = None if path is None else CheckpointFile(path, module, parts, identity)
-    start = file.load(epochs) if file is not None and resume else None
     with reported(progress, "training") as report:
-        return _Training(module, parts, settings, report, start).run(file)
+        return _Training(module, parts, settings, report).run()
 
 
 def _warn_of_scale(X: Tensor, module: Net) -> None:
@@ -172,7 +157,7 @@ class _Diverged(Exception):
 
 
 class _Training:
-    """One run of `fit`, from the initial weights or from a checkpoint.
+    """One run of `fit`.
 
     A readout module is trained on features that are computed here, once.
     """
@@ -183,12 +168,9 @@ class _Training:
         parts: list[LabelledSamples],
         settings: FitSettings,
         report: Report,
-        start: State | None,
     ) -> None:
         self.module, self.settings, self.report = module, settings, report
         self.device, self.loss = module.readout.device, LOSSES[settings.loss]
-        if start is not None:
-            module.load_state_dict(start["module"])
         # What a network keeps from earlier calls must not influence the result.
         module.clear_cache()
         self.trains_all = module.train_mode == "all"
@@ -207,43 +189,33 @@ class _Training:
         # The default belongs to the initial weights.
         self.lr = settings.lr or (
             default_lr(module, self.train.inputs, settings.optimizer, settings.loss, settings.batch_size)
-            if start is None
-            else start["lr"]
         )
         self.parameters = [weights for weights in module.parameters() if weights.requires_grad]
         self.optimizer = _optimizer(settings.optimizer, self.lr, module)
         self.rows: list[Epoch] = []
         self.contraction: float | None = None
-        if start is not None:
-            self.optimizer.load_state_dict(start["optimizer"])
-            self.generator.set_state(start["generator"].cpu())
-            self.rows = [Epoch(**row) for row in start["rows"]]
-            self.contraction = self.rows[-1].contraction
-        self.resumed = len(self.rows)
 
-    def run(self, file: CheckpointFile | None) -> History:
+    def run(self) -> History:
         """Train to the last epoch, or until training diverges."""
         good, stopped = self._copy_of_state(), None
         try:
             while len(self.rows) < self.settings.epochs:
                 self.rows.append(self._epoch())
-                if file is not None:
-                    file.save(self.optimizer, self.generator, self.lr, self.rows)
                 good = self._copy_of_state()
         except (_Diverged, ConvergenceError) as reason:
             stopped = f"epoch {len(self.rows) + 1}: {reason}"
             self.module.load_state_dict(good)
         except BaseException:
-            # Interrupted in the middle of an epoch: the module is left in a state from which `fit` can resume.
+            # Interrupted in the middle of an epoch: the module keeps the weights of the last whole one.
             self.module.load_state_dict(good)
             raise
-        return History(tuple(self.rows), self.lr, stopped, self.feature_seconds, self.resumed)
+        return History(tuple(self.rows), self.lr, stopped, self.feature_seconds)
 
     def _copy_of_state(self) -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
 
     def _epoch(self) -> Epoch:
-        # An epoch depends only on the weights it starts from, so that a resumed training agrees to the last bit.
+        # An epoch depends only on the weights it starts from.
         self.module.clear_cache()
         if self.trains_all:
             self.forward, self.adjoint = [], []
