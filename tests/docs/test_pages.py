@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import struct
 from collections.abc import Callable
@@ -319,3 +320,23 @@ def test_every_link_leads_somewhere() -> None:
         if not (path.parent / link).exists()
     ]
     assert missing == []
+
+
+def test_the_speeds_of_the_front_page_are_those_of_kept_rows() -> None:
+    def rows(name: str) -> list[dict[str, str]]:
+        lines = (ROOT / "benchmarks" / "results" / name).read_text(encoding="utf-8").splitlines()
+        return list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+    ratios = [float(row["CK+NTK / X Xᵀ"]) for row in rows("kernels-mixture.csv")]
+    relu = [row for row in rows("peers-kernels.csv") if row["φ"] == "relu"]
+    theirs, ours = (
+        [float(row["seconds"]) for row in relu if row["contestant"] == name]
+        for name in ("neural-tangents, 20 layers", "notsodeep, infinite depth")
+    )
+    peers = [slow / fast for slow, fast in zip(theirs, ours, strict=True)]
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (
+        f"take {min(ratios):.1f} to {max(ratios):.1f} times the product X Xᵀ ({len(ratios)} activations)"
+        in front
+    )
+    assert f"takes {min(peers):.1f} to {max(peers):.1f} times as long" in front

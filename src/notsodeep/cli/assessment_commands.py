@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from notsodeep.cli.scenario import Data
 
 _WEIGHTS = "Weights of a trained DEQ, as for distill, to be measured; without it the model is predicted."
-_INPUTS = "Variance of the input weights; 1 - sigma_a2 if not given."
+_INPUTS = "Variance of an input weight; 1 - sigma_a2 if not given."
 _UNITS = "Width of the network, for its steps and the probability of an equilibrium; infinite by default."
 _EXIT = {"replace": 0, "keep": 3, "unsure": 4}
 
@@ -30,7 +30,7 @@ def forecast(
     weights: Annotated[Path | None, typer.Argument(metavar="FILE", help=_WEIGHTS, show_default=False)] = None,
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Variance of the recurrent weights.")
+        float, typer.Option(metavar="NUMBER", help="Width times the variance of a recurrent weight.")
     ] = 0.2,
     sigma_b2: Annotated[
         float | None, typer.Option(metavar="NUMBER", help=_INPUTS, show_default=False)

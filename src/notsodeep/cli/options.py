@@ -27,7 +27,9 @@ Activation = Annotated[
 ]
 Variance = Annotated[
     float,
-    typer.Option("--sigma-a2", metavar="NUMBER", help="Variance σ_a² of the recurrent weights, 0 to 1."),
+    typer.Option(
+        "--sigma-a2", metavar="NUMBER", help="σ_a², width times the variance of a recurrent weight, 0 to 1."
+    ),
 ]
 KernelName = Annotated[str, typer.Option("--kernel", metavar="NAME", help="ck, ntk or ntk_paper.")]
 ModelKind = Annotated[

@@ -41,7 +41,11 @@ def certify(
     width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of the network.")] = 1000,
     sigma_w2: Annotated[
         float,
-        typer.Option("--sigma-w2", metavar="NUMBER", help="Variance of the recurrent weights, below 1/8."),
+        typer.Option(
+            "--sigma-w2",
+            metavar="NUMBER",
+            help="Half the width times the variance of a recurrent weight, below 1/8.",
+        ),
     ] = 0.01,
     readout_scale: Annotated[
         float, typer.Option(metavar="NUMBER", help="Factor on the initial readout; the paper's is 1.")

@@ -46,14 +46,14 @@ class DEQKernel(Kernel):
 
     Args:
         activation: of the DEQ, by name or as an `Activation`.
-        sigma_a2: variance of the recurrent weights, a hyperparameter.
+        sigma_a2: width times the variance of a recurrent weight, a hyperparameter.
         sigma_a2_bounds: "auto", a pair, or "fixed". "auto" keeps σ_a² below 0.95/max(1, Lip(φ)²), so that the fixed
             point is unique and the tangent kernel finite, whatever the data.
         length_scale: the rows are divided by it, a hyperparameter. With a homogeneous activation (ReLU) it is an
             amplitude.
         length_scale_bounds: a pair, or "fixed".
         kernel: "ck" or "ntk".
-        sigma_b2: variance of the input weights; 1 - sigma_a2, moving with it, if not given.
+        sigma_b2: variance of an input weight; 1 - sigma_a2, moving with it, if not given.
         bias2: variance of the bias.
     """
 

@@ -132,8 +132,8 @@ class ConvDEQ(RecurrentModel, ImageModel):
 
     Args:
         activation: φ, by name or as an Activation.
-        sigma_a2: variance of the recurrent weights.
-        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        sigma_a2: channels times taps times the variance of a recurrent weight.
+        sigma_b2: taps times the variance of an input weight; 1 - sigma_a2 if not given.
         bias2: variance of the bias.
         filter_size: taps of a filter along each axis, an odd number.
         padding: "zeros" or "circular".

@@ -27,8 +27,8 @@ class RecurrentModel:
 
     Attributes:
         activation: φ.
-        sigma_a2: variance of the recurrent weights.
-        sigma_b2: variance of the input weights.
+        sigma_a2: width times the variance of a recurrent weight.
+        sigma_b2: variance of an input weight.
         bias2: variance of the bias.
     """
 
@@ -100,8 +100,8 @@ class DEQ(RecurrentModel, RowModel):
 
     Args:
         activation: φ, by name, as an Activation, or as a function that `notsodeep.activation` knows.
-        sigma_a2: variance of the recurrent weights.
-        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        sigma_a2: width times the variance of a recurrent weight.
+        sigma_b2: variance of an input weight; 1 - sigma_a2 if not given.
         bias2: variance of the bias.
     """
 

@@ -112,8 +112,8 @@ class GraphDEQ(RecurrentModel, GraphModel):
     Args:
         propagation: S, nodes by nodes; `normalised_adjacency(adjacency)` makes one from a graph.
         activation: φ, by name or as an Activation.
-        sigma_a2: variance of the recurrent weights.
-        sigma_b2: variance of the input weights; 1 - sigma_a2 if not given.
+        sigma_a2: width times the variance of a recurrent weight.
+        sigma_b2: variance of an input weight; 1 - sigma_a2 if not given.
         bias2: variance of the bias.
     """
 

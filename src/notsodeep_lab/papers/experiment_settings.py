@@ -91,7 +91,7 @@ class Spec:
 class DEQSpec(Spec):
     """Settings that most experiments share."""
 
-    sigma_a2: float  # variance of the recurrent weights of the DEQs
+    sigma_a2: float  # width times the variance of a recurrent weight
     activations: tuple[str, ...]  # names of their activations
     seeds: int  # number of repetitions: draws of the mixture, or of weights and shuffling
 

@@ -27,7 +27,7 @@ _MATCHED = 0.02
 class Hld1Spec(Spec):
     """Spectra of CK and NTK on the unit sphere."""
 
-    sigma_a2: float  # variance of the recurrent weights of the DEQ
+    sigma_a2: float  # width times the variance of a recurrent weight
     n: int  # number of samples for the spectra
     ratio: float  # d/n
     sizes: tuple[int, ...]  # further n at which the distance is measured

@@ -31,7 +31,7 @@ _DISTRIBUTED = 0.03
 class SpectraSpec(Spec):
     """Spectra on the papers' mixture and on two classes of a real data set."""
 
-    sigma_a2: float  # variance of the recurrent weights of the DEQ
+    sigma_a2: float  # width times the variance of a recurrent weight
     n: int  # number of samples of the mixture
     p: int  # dimension
     seeds: int  # number of draws of the mixture

@@ -61,7 +61,7 @@ def sphere_design(sigma_a2: float, dimension: int, kernel: str) -> tuple[DEQ, Ex
     """The √2·ReLU DEQ of HLD and the quadratic layer a₂t² + a₁t + a₀ with the same scalars (Corollary 1).
 
     Args:
-        sigma_a2: variance of the recurrent weights; the input weights have 1 - sigma_a2.
+        sigma_a2: width times the variance of a recurrent weight; the variance of an input weight is 1 - sigma_a2.
         dimension: the number of features.
         kernel: "ck" for docs/theory.md (8.8), "ntk" for (8.9); of the DEQ that of the pre-activations.
     """

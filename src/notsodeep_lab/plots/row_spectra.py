@@ -113,7 +113,7 @@ def _distance(rows: Rows) -> str:
 
 @styled
 def plot_entries(rows: Rows, ax: Axes | None = None, sources: Sequence[str] = ("twin", "plain")) -> Axes:
-    """Plot entries of the kernels of networks against those of the DEQ; equal ones lie on the diagonal."""
+    """Plot entries of kernels of networks, each with its best factor, against those of the DEQ."""
     axes = panel(ax)
     selected = _chosen(needed(rows, "entries"), sources)
     for row in reversed(selected):
@@ -122,10 +122,13 @@ def plot_entries(rows: Rows, ax: Axes | None = None, sources: Sequence[str] = ("
             "markersize": 2.5,
             "alpha": 0.7,
         }
-        axes.plot(row["deq"], row["approximation"], label=words(row.get("label") or row["source"]), **style)
+        deq, other = np.array(row["deq"]), np.array(row["approximation"])
+        factor = float(deq @ other / (other @ other))
+        label = f"{words(row.get('label') or row['source'])}, times {factor:.3g}"
+        axes.plot(deq, factor * other, label=label, **style)
     ends = [min(selected[0]["deq"]), max(selected[0]["deq"])]
     axes.plot(ends, ends, color="0.4", linewidth=0.8, zorder=0, label="equal")
-    axes.set(xlabel="entry of the DEQ's kernel", ylabel="entry of the network's kernel")
+    axes.set(xlabel="entry of the DEQ's kernel", ylabel="entry of the network's kernel, rescaled")
     axes.legend()
     return axes
 

@@ -431,3 +431,14 @@ def test_the_common_step_is_that_of_the_widest() -> None:
         # The widest network finds its step in single precision.
         assert common[16]["lr"] == pytest.approx(common[32]["lr"], rel=1e-5)
         assert common[16]["lr"] != pytest.approx(own[16]["lr"], rel=1e-2)
+
+
+@pytest.mark.parametrize(("width", "holds"), [(50, None), (100, False)])
+def test_a_narrow_network_that_learns_is_no_claim(width: int, holds: bool | None) -> None:
+    names = ("lazy_kernel_error", "sampling_error", "alignment", "theory_alignment", "lazy_alignment")
+    numbers = dict.fromkeys((*names, "test_error", "lazy_test_error"), 0.1)
+    where = {"kind": "posterior", "n": 4, "width": width, "richness": 0.3}
+    experiment = EXPERIMENTS["features"]
+    (claim,) = experiment.expectations(experiment.quick, [{**where, **numbers, "kernel_error": 0.06}])
+    assert claim.verdict is holds
+    assert "from width 100 on" in claim.remark
