@@ -179,37 +179,6 @@ def graph_cell() -> cells.expressions.Node:
     return cells.activation(inner, "tanh")
 
 
-@pytest.mark.parametrize(
-    ("model", "shape"),
-    [
-        (Equilibrium(residual_cell()), (FEATURES,)),
-        (Equilibrium(two_sublayers()), (FEATURES,)),
-        (Loop(residual_cell(), 3), (FEATURES,)),
-        (Loop(gated_cell(), 1), (FEATURES,)),
-        (Equilibrium(cells.pool(image_cell())), (2, 4, 5)),
-        (Loop(cells.flatten(image_cell()), 2), (2, 4, 5)),
-        (Equilibrium(graph_cell()), (FEATURES,)),
-        (Loop(graph_cell(), 3), (FEATURES,)),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("scaling", ["standard", "ntk"])
-def test_tangent_kernel_is_the_product_of_jacobians(model: Any, shape: tuple[int, ...], scaling: str) -> None:
-    net = network(model, shape, 8, OUTPUTS, dtype=torch.float64, scaling=scaling, solver=TIGHT)
-    X = gaussian_rows(4, int(np.prod(shape)), seed=4).reshape(4, *shape)
-    factors = [net.factors[name] for name, _ in net.named_parameters()]
-    gradients = []
-    for value in net(X).flatten():
-        parts = torch.autograd.grad(value, list(net.parameters()), retain_graph=True)
-        gradients.append(torch.cat([(p / f).flatten() for p, f in zip(parts, factors, strict=True)]))
-    jacobian = torch.stack(gradients).reshape(4, OUTPUTS, -1)
-    found = empirical_kernels(net, X)
-    expected = torch.einsum("iop,jop->ij", jacobian, jacobian) / OUTPUTS
-    assert_close(found.ntk.numpy(), as_array(expected), Oracle.QUADRATURE)
-    features = as_array(net.features(X))
-    assert_close(found.ck.numpy(), features @ features.T, Oracle.QUADRATURE)
-
-
 def test_hidden_weights_count_in_the_tangent_kernel_of_a_readout_network() -> None:
     both = [build(Equilibrium(two_sublayers()), train=train) for train in ("all", "readout")]
     assert [name for name, _ in both[1].named_parameters()] == ["readout"]

@@ -196,21 +196,6 @@ def test_contraction_is_kept_below_the_bound_on_request(padding: str) -> None:
 # --- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@KINDS
-@PADDING
-@READOUT
-def test_empirical_kernels_are_inner_products_of_jacobians(kind: str, padding: str, readout: str) -> None:
-    net, X = MAKERS[kind](padding=padding, readout=readout, scaling="ntk"), images(5, 2, 4, 5)
-    found = empirical_kernels(net, X)
-    parameters = {name: value.detach() for name, value in net.named_parameters()}
-    jacobians = jacrev(lambda given: functional_call(net, given, (X,)))(parameters)
-    expected = sum(torch.einsum("ika,jka->ij", j.flatten(2), j.flatten(2)) for j in jacobians.values()) / 3
-    assert_close(found.ntk, expected, Oracle.QUADRATURE)
-    assert_close(empirical_kernels(net, X[:2], X[1:]).ntk, found.ntk[:2, 1:], Oracle.QUADRATURE)
-    with torch.no_grad():
-        assert_close(found.ck, net.features(X) @ net.features(X).T, Oracle.IDENTITY)
-
-
 @READOUT
 @pytest.mark.parametrize("kind", ["deq", "explicit"])
 def test_empirical_kernels_approach_the_exact_ones_like_the_root_of_the_channels(

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nets_oracles import gaussian_rows
 from tolerances import Oracle, assert_close
-from torch.func import functional_call, jacrev
 
 from notsodeep import cells
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, GraphDEQ
+from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, GraphDEQ, normalised_adjacency
 from notsodeep.models.cell_models import Equilibrium, Loop
 from notsodeep.models.neural_ode import NeuralODE
-from notsodeep.nets import Net, compute_features, empirical_kernels, fit
+from notsodeep.nets import Net, SolverOptions, compute_features, empirical_kernels, fit, network
 from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import network_of
 from notsodeep.nets.weight_groups import WeightGroup
@@ -90,20 +90,75 @@ def test_there_is_an_example_of_every_kind() -> None:
     assert {*MODELS, GraphDEQ, NeuralODE} == set(network_of.registry) - {object}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_empirical_kernels_are_those_of_features_and_gradients(kind: Any) -> None:
-    net = make(kind)
-    five = tensors(kind)[:5]
-    found = empirical_kernels(net, five)
-    with torch.no_grad():
-        features = net.features(five)
-    assert_close(found.ck, features @ features.mT, Oracle.IDENTITY, dtype=np.float32)
-    parameters = {name: value.detach() for name, value in net.named_parameters()}
-    jacobians = jacrev(lambda given: functional_call(net, given, (five,)))(parameters)
-    # In weights of variance 1.
-    flat = [jacobian.flatten(2) / net.fan_in[name] ** 0.5 for name, jacobian in jacobians.items()]
-    expected = sum(torch.einsum("ika,jka->ij", part, part) for part in flat) / CLASSES
-    np.testing.assert_allclose(found.ntk, expected, rtol=1e-4)
+def images(readout: str) -> cells.expressions.Node:
+    z, x = cells.state(), cells.input()
+    branch = cells.dense(cells.activation(cells.conv(z, 1.0), "relu"), 0.5)
+    step = cells.norm(z + branch + cells.bias(cells.conv(x, 1.0, 3, "circular"), 0.2))
+    return getattr(cells, readout)(step)
+
+
+PATH = normalised_adjacency(np.diag(np.ones(4), 1) + np.diag(np.ones(4), -1))
+SMALL, PLANE = (FEATURES,), (2, 4, 5)
+# Networks whose kernels are compared with Jacobians, and the shape of their samples.
+WRITTEN_OUT: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "relu DEQ with a bias": (DEQ("relu", 0.2, bias2=0.3), SMALL),
+    "layers that see the input again": (Explicit(["tanh", "gelu"], weights=[0.7, 0.4], inject=[0.6]), SMALL),
+    "layers with a bias": (Explicit(["relu", "tanh", "swish"], bias2=0.3), SMALL),
+    "images, zeros, flatten": (ConvDEQ("tanh", 0.15, bias2=0.3), PLANE),
+    "images, circular, pool": (ConvDEQ("relu", 0.15, bias2=0.3, padding="circular", readout="pool"), PLANE),
+    "image layers": (ConvExplicit(["tanh", "relu"], weights=[0.7, 0.4], inject=[0.5], readout="pool"), PLANE),
+    "sequence layers": (ConvExplicit(["relu"], padding="circular"), (2, 6)),
+    "cell": (Equilibrium(cell()), SMALL),
+    "loop": (Loop(cell(), 3), SMALL),
+    "image cell": (Equilibrium(images("pool")), PLANE),
+    "image loop": (Loop(images("flatten"), 2), PLANE),
+    "graph": (GraphDEQ(PATH, "tanh", 0.4), SMALL),
+    "time": (NeuralODE("tanh", 1.3, 1.2, 0.8, sigma_b2=0.4, decay=0.3), SMALL),
+    "Euler steps": (NeuralODE("tanh", 1.3, 1.2, 0.8, sigma_b2=0.4, decay=0.3, steps=3), SMALL),
+}  # fmt: skip
+
+
+def built(name: str, scaling: str) -> Net:
+    model, shape = WRITTEN_OUT[name]
+    options: dict[str, Any] = {"dtype": torch.float64, "scaling": scaling, "seed": 3}
+    if isinstance(model, NeuralODE):
+        options["tolerance"] = 1e-11
+    elif not isinstance(model, Explicit | ConvExplicit):
+        options["solver"] = SolverOptions(tolerance=1e-13, max_steps=2000)
+    return network(model, shape, 8, CLASSES, **options)
+
+
+@pytest.mark.parametrize("scaling", ["standard", "ntk"])
+@pytest.mark.parametrize("name", [*WRITTEN_OUT, "of another package"])
+def test_empirical_kernels_are_those_of_features_and_gradients(name: str, scaling: str) -> None:
+    shape = WRITTEN_OUT[name][1] if name in WRITTEN_OUT else SMALL
+    net = built(name, scaling) if name in WRITTEN_OUT else CosineNet("all", 0).double()
+    five = gaussian_rows(5, int(np.prod(shape)), seed=4).reshape(5, *shape).requires_grad_()
+    kernels = empirical_kernels(net, five)
+    assert not kernels.ck.requires_grad
+    assert not kernels.ntk.requires_grad
+    features = net.features(five).detach()
+    assert_close(kernels.ck, features @ features.mT, Oracle.QUADRATURE)
+    outputs, weights = net(five), dict(net.named_parameters())
+    gradients = []
+    for value in outputs.flatten():
+        parts = torch.autograd.grad(value, list(weights.values()), retain_graph=True)
+        # In weights of variance 1.
+        roots = [net.fan_in[name] ** 0.5 if net.scaling == "standard" else 1.0 for name in weights]
+        gradients.append(
+            torch.cat([(part / root).flatten() for part, root in zip(parts, roots, strict=True)])
+        )
+    jacobian = torch.stack(gradients).reshape(5, CLASSES, -1)
+    expected = torch.einsum("iop,jop->ij", jacobian, jacobian) / CLASSES
+    oracle = Oracle.FINITE_DIFFERENCE if name == "time" else Oracle.QUADRATURE
+    assert_close(kernels.ntk, expected, oracle)
+    if not net.coupled_samples:
+        part = empirical_kernels(net, five[:2], five[1:])
+        assert_close(
+            part.ntk,
+            kernels.ntk[:2, 1:],
+            oracle,
+        )
 
 
 @pytest.mark.slow

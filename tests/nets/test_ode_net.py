@@ -34,16 +34,6 @@ def test_gradients_agree_with_finite_differences():
         assert float((weights.grad * direction).sum()) == pytest.approx(difference, rel=1e-6), name
 
 
-@pytest.mark.parametrize("spec", [SPEC, SPEC.unrolled(3)], ids=str)
-def test_the_empirical_tangent_kernel_is_that_of_all_gradients(spec):
-    net = net_of(spec, tolerance=1e-11, scaling="ntk")
-    rows = [torch.autograd.grad(net(X)[i, 0], list(net.parameters())) for i in range(len(X))]
-    jacobian = torch.stack([torch.cat([part.flatten() for part in row]) for row in rows])
-    kernels = nsd.nets.empirical_kernels(net, X)
-    np.testing.assert_allclose(kernels.ntk.numpy(), (jacobian @ jacobian.T).numpy(), rtol=1e-7)
-    np.testing.assert_allclose(kernels.ck.numpy(), (net.features(X) @ net.features(X).T).detach().numpy())
-
-
 def test_empirical_kernels_approach_the_exact_ones_with_the_width():
     exact = [nsd.conjugate_kernel(SPEC, X.numpy()), nsd.tangent_kernel(SPEC, X.numpy())]
     distances = []
