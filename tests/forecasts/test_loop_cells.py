@@ -91,6 +91,17 @@ def test_a_slow_cell_ends_with_its_time_and_says_so() -> None:
     assert bounded.residuals.shape == (2, 20)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_a_very_slow_contraction_is_not_said_to_grow_or_oscillate(seed: int) -> None:
+    """Over 1500 evaluations the steps of the last two seem to grow and to oscillate."""
+    W = torch.randn(5, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    W *= 0.99999 / torch.linalg.eigvals(W).abs().max()
+    x = torch.ones(1, 5, dtype=torch.float64)
+    f = nsd.forecast(lambda z, x: z @ W + x, x, z0=torch.zeros_like(x), max_steps=1500)
+    assert list(f.outcome) == ["not within 1500 evaluations"]
+    assert f.rate[0] == pytest.approx(0.99999, abs=1e-6)
+
+
 def test_a_residual_that_rises_before_it_falls_is_followed() -> None:
     """A long shift with growing weights: residuals rise by 1e9 and vanish after 300 steps."""
     x = torch.randn(1, 300, generator=torch.Generator().manual_seed(0))

@@ -34,6 +34,8 @@ ERROR_STEPS, SEARCH_STEPS = 200, 200
 SHORTER, FARTHER = 1e-6, 10.0
 # A state that stays where it is although its rate is larger than this rests on an unstable equilibrium.
 UNSTABLE = 1.001
+# A share of an error that is left after all evaluations, above which its decay need not show in the steps.
+INVISIBLE = 0.1
 # Products of the damped Jacobian that check an advice to damp.
 DAMPED_STEPS = 200
 
@@ -99,6 +101,10 @@ def _measured(
     unknown = np.where(np.char.startswith(path.outcome, "not within"), path.factor, np.inf)
     rate = np.where(known, rate, np.where(np.isnan(unknown), np.inf, unknown))
     outcome = np.where(settled & (rate > UNSTABLE), "unstable", path.outcome)
+    # So slow a mode looks constant over these evaluations.
+    count = path.residuals.shape[1]
+    hidden = known & ~settled & (rate < 1.0) & (np.minimum(rate, 1.0) ** count > INVISIBLE)
+    outcome = np.where(hidden, f"not within {count} evaluations", outcome)
     settled &= rate < 1.0
     gradient = GradientForecast(
         np.where(settled, norms, np.inf),
