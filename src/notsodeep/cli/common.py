@@ -72,13 +72,6 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def scaled(value: Any, factor: float, unit: str, digits: int = 3) -> str:
-    """Format a number with a unit; anything that is not a number is formatted by `shown`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return shown(value)
-    return f"{factor * value:.{digits}g} {unit}"
-
-
 def seconds(value: Any) -> str:
     """Format a time in minutes, seconds or milliseconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -66,7 +66,7 @@ class SampleSet:
 
 @dataclass(frozen=True)
 class Block:
-    """Some samples of a set, arranged as fields have them: (positions, …, samples), or (1, …, positions) of one sample.
+    """Some samples of a set, arranged as fields have them: (positions, …, samples), or (1, …, positions·samples).
 
     Attributes:
         values: the samples, (stack, channels, n).
@@ -81,7 +81,7 @@ class Block:
     guess: Array
 
     def part(self, start: int, stop: int) -> Block:
-        """Some of these samples; one sample has its positions where others have samples, and is not cut."""
+        """Some of these samples; pooled ones are not cut."""
         if stop - start >= len(self.keys):
             return self
         part = slice(start, stop)
@@ -106,6 +106,9 @@ class ImageProgram:
         kernels: the kernels to compute.
         tolerance: residual of an equilibrium that is accepted.
     """
+
+    # Pooled samples of the columns that are computed together, at most.
+    together = 1
 
     def __init__(
         self,
@@ -133,6 +136,10 @@ class ImageProgram:
         tiles = max(threads(), TILES) if closed or max(self.shape) > TILES * WIDTH else 2
         most = TILE_SIDE_POOL if self.pool else min(WIDTH, max(8, PREPARED // mixing.count))
         self.tile_side = int(np.clip(-(-max(self.shape) // tiles), 1, most))
+        # Pooled samples of the columns that meet one sample of the rows at once.
+        self.columns = self.tile_side
+        if self.pool:
+            self.columns = int(np.clip(ENTRIES // mixing.count**2, 1, self.together))
         self.rows = (
             1 if self.pool else int(np.clip(ENTRIES // mixing.count // self.tile_side, 1, self.tile_side))
         )
@@ -166,7 +173,10 @@ class ImageProgram:
 
     def _arranged(self, values: Array) -> Array:
         """Numbers of some samples (n, …, positions) as fields have them."""
-        return np.ascontiguousarray(values if self.pool else np.moveaxis(values, 0, -1).swapaxes(0, -2))
+        last = np.moveaxis(values, 0, -1)
+        if self.pool:
+            return np.ascontiguousarray(last).reshape(1, *values.shape[1:-1], -1)
+        return np.ascontiguousarray(last.swapaxes(0, -2))
 
     def _block(self, number: int, part: slice) -> Block:
         """Some samples of the rows (0) or columns (1)."""
@@ -187,18 +197,15 @@ class ImageProgram:
         shape = rows.stop - rows.start, columns.stop - columns.start
         named = {Kernel.CK: np.zeros(shape), Kernel.NTK: np.zeros(shape)}
         info = KernelInfo(0, 0.0, 0.0, 0)
-        width = 1 if self.pool else self.tile_side
-        right = [(part, self._block(1, part)) for part in _chunks(columns.start, columns.stop, width)]
+        right = [(part, self._block(1, part)) for part in _chunks(columns.start, columns.stop, self.columns)]
         for top, left in self._row_blocks(rows):
             for side, block in right:
                 # On the diagonal no more than a few columns beyond it.
-                stop = (
-                    min(side.stop, side.start + -(-(top.stop - side.start) // 8) * 8)
-                    if diagonal
-                    else side.stop
-                )
-                if stop <= side.start:
+                if diagonal and side.start >= top.stop:
                     continue
+                stop = side.stop
+                if diagonal and not self.pool:
+                    stop = min(stop, side.start + -(-(top.stop - side.start) // 8) * 8)
                 features, tangents, tile_info = self.fill(left, block.part(0, stop - side.start))
                 place = (
                     slice(top.start - rows.start, top.stop - rows.start),
@@ -223,8 +230,10 @@ class ImageProgram:
         """Where a position meets itself."""
         same = np.equal.outer(left.keys, right.keys)
         if self.pool:
-            positions = np.arange(self.mixing.count if same[0, 0] else 0)
-            return positions, positions
+            positions, samples = (
+                part.reshape(-1) for part in np.meshgrid(np.arange(self.mixing.count), same[0].nonzero()[0])
+            )
+            return positions, positions * len(right.keys) + samples
         rows, columns = np.nonzero(same)
         return rows, columns
 
@@ -238,7 +247,9 @@ class ImageProgram:
 
     def total(self, field: Array) -> Array:
         """The sum over positions of every pair, (samples, others)."""
-        return np.asarray(field.sum(keepdims=True)[0] if self.pool else field.sum(axis=0))
+        if self.pool:
+            return np.asarray(field.reshape(self.mixing.count**2, -1).sum(axis=0, keepdims=True))
+        return np.asarray(field.sum(axis=0))
 
     def fill(self, left: Block, right: Block) -> tuple[Array, Array, KernelInfo]:
         """G and Θ, in units of the readout's weight, of some samples with others, and how they were obtained."""
@@ -333,6 +344,8 @@ class ImageEquilibrium(ImageProgram):
 
 class ImageFeedforward(ImageProgram):
     """An explicit convolutional network: the recursion (10.5) and its adjoint (10.6)."""
+
+    together = TILE_SIDE_POOL
 
     def variances(self, forcing: Array) -> list[Array]:
         """The variances of every layer."""
