@@ -384,11 +384,13 @@ def _numbers(column: Any, called: str, path: Path) -> Array | None:
         raise InputError(
             f"The column {called} of {path} holds {column.dtype}, not numbers or words. Remove it."
         )
-    pandas = needed("pandas", "Reading tables")
-    numbers = pandas.to_numeric(column.astype("str"), errors="coerce")
+    try:
+        # Python's own reading of numbers, exact to the last digit; that of pandas may be off by one.
+        return np.asarray(column.astype(np.float64))
+    except (TypeError, ValueError):
+        pandas = needed("pandas", "Reading tables")
+        numbers = pandas.to_numeric(column.astype("str"), errors="coerce")
     strange = (numbers.isna() & column.notna()).to_numpy()
-    if not strange.any():
-        return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
     if 2 * strange.sum() > column.notna().sum():
         return None
     place = int(strange.argmax())
