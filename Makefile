@@ -30,7 +30,7 @@ help:
 	@echo "make docs-serve    the site while one writes, at http://127.0.0.1:8000"
 	@echo "make docs-refresh  what the pages print and draw, written anew (PAGES=docs/start.md)"
 	@echo "make bench    speed and memory, with correctness beside them"
-	@echo "make bench-peers  beside neural-tangents, TorchDEQ, scikit-learn and NumPy: docs/evidence/comparison.md (4 GB of environments)"
+	@echo "make bench-peers  beside neural-tangents and TorchDEQ (4 GB of environments)"
 	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
 	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
 	@echo "make clean    remove .venv, caches and builds"
@@ -91,7 +91,8 @@ lowest: $(INSTALLED)
 # A peer that cannot be installed is a row that says so: the others are measured all the same.
 bench-peers: $(INSTALLED)
 	-$(BIN)/python benchmarks/peers/environments.py
-	$(BIN)/python benchmarks/peers/side_by_side.py
+	-$(BIN)/python benchmarks/peers/neural_tangents/compare.py
+	$(BIN)/python benchmarks/peers/torchdeq/compare.py
 
 clean:
 	rm -rf $(VENV) build dist site htmlcov .coverage* .pytest_cache .hypothesis .mypy_cache .ruff_cache

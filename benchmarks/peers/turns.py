@@ -10,14 +10,12 @@ from __future__ import annotations
 import gc
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 from typing import IO, Any
@@ -28,8 +26,6 @@ from harness import Row, memory_bytes, resident_now
 
 Task = Callable[[], Any]
 Say = Callable[[Row], None]
-#: What a contestant brings: preparation, which gives the call that is timed, and what is read from its last result.
-Parts = tuple[Callable[[], Task], Callable[[Any], Row]]
 #: A call that takes longer than this many seconds is given up.
 LONGEST = 600.0
 
@@ -108,11 +104,6 @@ class Stopped(RuntimeError):
     """A contestant ended early; the text gives the reason in one line."""
 
 
-def reason(error: Exception) -> str:
-    """The reason of a missing measurement, with shortened paths."""
-    return re.sub(r"(?:/[\w.+-]+)+/(?=[\w.+-])", "", str(error)).replace("|", "/")
-
-
 class Contestant:
     """A program in its own process that answers every line with a line of JSON."""
 
@@ -172,68 +163,3 @@ class Contestant:
         if code == -9:
             return f"killed: longer than {limit:.0f} s, or out of memory"
         return f"ended with code {code}: {lines[-1] if lines else 'no words'}"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A contestant that has not been started.
-
-    Attributes:
-        name: what it is called.
-        command: its program, given where the results go (with the suffix .json).
-        repeats: calls after the first one; 0 for a call too slow to repeat.
-        own_cache: compile everything anew, into an empty cache.
-    """
-
-    name: str
-    command: Callable[[Path], Sequence[str]]
-    repeats: int
-    own_cache: bool = False
-
-
-def play(entries: Sequence[Entry], folder: Path, step: Callable[[str], None]) -> dict[str, Row]:
-    """Give turns until all have had theirs: the figures of each, or {"not measured": why}.
-
-    Everyone is called once; then round by round, each round starting with the next in turn. Who has had the last turn
-    writes its results before anyone else is called.
-    """
-    running: dict[str, Contestant] = {}
-    found: dict[str, Row] = {}
-
-    def turn(entry: Entry, number: int, last: bool) -> None:
-        try:
-            if number == 0:
-                running[entry.name] = _started(entry, folder)
-            if entry.name in running:
-                running[entry.name].turn()
-                if last:
-                    running[entry.name].listen()
-                    found[entry.name] = json.loads((folder / f"{stem_of(entry.name)}.json").read_text())
-        except (RuntimeError, OSError) as error:
-            found[entry.name] = {"not measured": reason(error)}
-            last = True
-        if last and entry.name in running:
-            running.pop(entry.name).close()
-        step(entry.name)
-
-    try:
-        for number in range(1 + max(entry.repeats for entry in entries)):
-            shift = number % len(entries)
-            for entry in (*entries[shift:], *entries[:shift]):
-                if number <= entry.repeats:
-                    turn(entry, number, number == entry.repeats)
-    finally:
-        for process in running.values():
-            process.close()
-    return found
-
-
-def stem_of(name: str) -> str:
-    """How the files of a contestant begin."""
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
-
-
-def _started(entry: Entry, folder: Path) -> Contestant:
-    output = folder / stem_of(entry.name)
-    variables = {"NUMBA_CACHE_DIR": str(output.with_suffix(".cache"))} if entry.own_cache else {}
-    return Contestant(entry.command(output), output.with_suffix(".log"), variables)
