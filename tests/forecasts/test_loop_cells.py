@@ -161,6 +161,16 @@ def test_the_callers_objects_are_untouched(dtype: torch.dtype, wrapped: bool) ->
     assert all(weight.grad is None and weight.requires_grad for weight in cell.parameters())
 
 
+def test_a_cell_is_measured_under_inference_mode() -> None:
+    x, cell = torch.randn(2, 6, generator=torch.Generator().manual_seed(0)), nn.GRUCell(6, 6)
+    expected = nsd.forecast(lambda z, x: cell(x, z), x, z0=torch.zeros_like(x))
+    with torch.inference_mode():
+        f = nsd.forecast(lambda z, x: cell(x, z), x.clone(), z0=torch.zeros_like(x))
+        np.testing.assert_array_equal(f.rate, expected.rate)
+        assert f.advice == expected.advice
+        assert f.anderson_residuals.shape == expected.anderson_residuals.shape
+
+
 def writing(z: Tensor, x: Tensor) -> Tensor:
     z *= 0.5
     return z + x

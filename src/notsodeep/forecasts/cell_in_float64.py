@@ -99,11 +99,10 @@ class CellInFloat64:
 
     def __call__(self, z: Tensor, x: Tensor) -> Tensor:
         """The images of states, (samples, size)."""
-        with torch.inference_mode(False):
-            if self.dtype is not torch.float64 or self._mode is None:
-                return self._image(z, x)
-            with self._mode:
-                return self._image(z, x)
+        if self.dtype is not torch.float64 or self._mode is None:
+            return self._image(z, x)
+        with self._mode:
+            return self._image(z, x)
 
     def _image(self, z: Tensor, x: Tensor) -> Tensor:
         image = self.function(z.reshape(len(z), *self.shape), x)
@@ -117,12 +116,17 @@ class CellInFloat64:
 
     @contextmanager
     def untouched(self) -> Iterator[None]:
-        """Afterwards random states and the buffers of all modules that the cell uses are as they were."""
+        """Afterwards random states and buffers of the modules are as they were; inside, gradients can be taken."""
         devices = [self.start.device] if self.start.device.type == "cuda" else []
-        buffers = {id(one): one for module in _modules(self.function) for one in module.buffers()}
+        buffers = {
+            id(one): one
+            for module in _modules(self.function)
+            for one in module.buffers()
+            if not one.is_inference()
+        }
         before = [(one, one._version, one.detach().clone()) for one in buffers.values()]
         try:
-            with torch.random.fork_rng(devices):
+            with torch.inference_mode(False), torch.random.fork_rng(devices):
                 yield
         finally:
             for one, version, values in before:
@@ -135,13 +139,13 @@ class CellInFloat64:
         z, x = self.start.clone(), self.inputs.clone()
         versions = z._version, x._version
         try:
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.no_grad():
                 first = self(z, x)
             if (z._version, x._version) != versions:
                 raise InputError(
                     "cell(z, x) writes into z or x. Let it return a new tensor: z = z + …, not z += …."
                 )
-            with torch.inference_mode(False), torch.enable_grad():
+            with torch.enable_grad():
                 image = self(z.requires_grad_(), x)
         except (RuntimeError, TypeError, AttributeError) as error:
             if "numpy" in str(error).lower():
@@ -170,7 +174,7 @@ class CellInFloat64:
     def _same_alone(self, z: Tensor, x: Tensor, images: Tensor, allowed: float) -> bool:
         """Whether the first sample has the same image without the others."""
         try:
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.no_grad():
                 return _alike(images[:1], self(z[:1], x[:1]), allowed)
         except (RuntimeError, ValueError):
             return False

@@ -174,7 +174,7 @@ def _errors(cell: CellInFloat64, limit: Tensor, columns: int, clock: Clock) -> A
 
 def _transposed(cell: CellInFloat64, x: Tensor, limit: Tensor) -> Product:
     """Products of the transposed Jacobian of each sample."""
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.enable_grad():
         z = limit.detach().clone().requires_grad_()
         image = cell(z, x)
 
