@@ -161,11 +161,13 @@ def missing_in_python() -> None:
 
 def missing_in_commands() -> None:
     """what needs an extra says which one, at the command line."""
+    Path("rows.csv").write_text("1,2\n3,4\n")
     typed = [
         ("torch", ["certify"]),
         ("plot", ["design", "--figure", "twin.png"]),
         ("scale", ["kernel", "digits", "--n", "50", "--out", "G.zarr"]),
         ("scale", ["kernel", "rows.zarr"]),
+        ("tables", ["kernel", "rows.csv"]),
         ("lab", ["reproduce", "--list"]),
     ]
     for extra, arguments in typed:

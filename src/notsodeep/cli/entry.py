@@ -22,16 +22,7 @@ from notsodeep.files import explained
 
 COMMANDS = "notsodeep.commands"
 # The order of the commands in the help; other commands follow.
-_ORDER = (
-    "demo",
-    "forecast",
-    "verdict",
-    "distill",
-    "predict",
-    "certify",
-    "kernel",
-    "design",
-)
+_ORDER = ("demo", "forecast", "verdict", "distill", "predict", "certify", "kernel", "design")
 
 
 def add_installed_commands() -> None:

@@ -124,17 +124,8 @@ def _print_certificate(proof: Certificate) -> None:
 
 def _certificate_record(proof: Certificate) -> dict[str, Any]:
     numbers = (
-        "certified",
-        "width",
-        "sigma_w2",
-        "readout_scale",
-        "seed",
-        "delta",
-        "step",
-        "printed_step",
-        "rate",
-        "ceiling",
-    )
+        "certified", "width", "sigma_w2", "readout_scale", "seed", "delta", "step", "printed_step", "rate", "ceiling",
+    )  # fmt: skip
     checks = [{**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities]
     return {name: getattr(proof, name) for name in numbers} | {
         "explanation": proof.explain(),

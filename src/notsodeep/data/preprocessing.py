@@ -164,11 +164,6 @@ class Preprocessing:
             f"mean{constant}).",
         )
 
-    @staticmethod
-    def words(how: str) -> str:
-        """Describe what the scaling with this name does to rows, as the end of a sentence."""
-        return _DONE[how]
-
     def apply(self, X: ArrayLike) -> NDArray[np.floating[Any]]:
         """Shift and scale samples; float32 stays float32, everything else becomes float64."""
         rows, _ = _flat(X)
