@@ -144,3 +144,23 @@ def test_statistics_with_another_norm() -> None:
     assert stats.tau0 != 1.0
     assert nsd.equivalent(nsd.DEQ("relu").centred(1.0), X, stats).shape == (100, 100)
     assert_refused(lambda: nsd.equivalent(nsd.DEQ("relu"), X, stats), r"centred\(")
+
+
+def test_a_function_of_ones_own_as_an_activation() -> None:
+    def root(x: np.ndarray) -> np.ndarray:
+        return x / np.sqrt(1.0 + x * x)
+
+    z, x = nsd.cells.state(), nsd.cells.input()
+    cell = nsd.Equilibrium(nsd.cells.activation(nsd.cells.dense(z, 0.3) + nsd.cells.dense(x, 0.7), root))
+    X, known = np.eye(2), nsd.DEQ(nsd.custom_activation(root), 0.3)
+    np.testing.assert_allclose(nsd.conjugate_kernel(cell, X), nsd.conjugate_kernel(known, X), rtol=1e-10)
+    with pytest.raises(nsd.InputError, match="declare it"):
+        nsd.DEQ(lambda x: np.abs(x))
+
+
+@pytest.mark.parametrize(
+    "make", [nsd.DEQ, nsd.ConvDEQ, lambda *args, **given: nsd.GraphDEQ(np.eye(2), *args, **given)]
+)
+def test_a_standard_deviation_in_the_place_of_a_variance(make: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"no argument 'sigma_a'. Did you mean sigma_a2, a variance"):
+        make("tanh", sigma_a=0.2)

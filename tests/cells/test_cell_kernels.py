@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep import cells
@@ -378,6 +379,57 @@ def test_states_that_grow_without_bound_are_reported(rows):
     unstable = nsd.Equilibrium(two_sublayers(0.1))
     with pytest.raises(nsd.ConvergenceError, match="tangent kernel diverges"):
         nsd.tangent_kernel(unstable, rows)
+
+
+@pytest.mark.parametrize("norm", [lambda node: node, cells.norm], ids=["plain", "normalised"])
+def test_a_bias_around_the_state_returns_with_every_step(norm, rows):
+    z, x = state_and_input()
+    step = norm(cells.bias(0.5 * z + cells.dense(x, 0.04), 0.09))
+    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
+        assert_close(
+            kernel(nsd.Equilibrium(step), rows), kernel(nsd.Loop(step, 60), rows), Oracle.CLOSED_FORM
+        )
+    # The state is 2 (√0.04 x + b).
+    K = nsd.conjugate_kernel(nsd.Equilibrium(cells.bias(0.5 * z + cells.dense(x, 0.04), 0.09)), np.eye(2))
+    assert_close(K, [[0.52, 0.36], [0.36, 0.52]], Oracle.CLOSED_FORM)
+
+
+@pytest.mark.parametrize("label", ["relu", "leaky_relu", "abs", "hard_tanh", "relu(x - 1)"])
+def test_nearly_parallel_rows_are_within_the_stated_error(label):
+    """Against the DEQ of the same kernel, which computes distances of such rows without cancellation."""
+    z, x = state_and_input()
+    model = nsd.Equilibrium(
+        cells.activation(cells.dense(z, 0.3) + cells.dense(x, 0.7) + cells.dense(x, 0.2), label)
+    )
+    rng = np.random.default_rng(0)
+    for apart in (1e-9, 1e-8, 1e-6):
+        one, other = rng.standard_normal((2, 6))
+        X = np.stack([one, one + apart * other, -one + apart * other, one * (1.0 + apart)])
+        *found, info = nsd.both_kernels(model, X, return_info=True)
+        exact = nsd.both_kernels(nsd.DEQ(label, 0.3, 0.9), X)
+        for kernel, expected in zip(found, exact, strict=True):
+            size = np.sqrt(np.diag(expected))
+            assert np.abs((kernel - expected) / np.outer(size, size)).max() <= info.error_bound < 1e-6
+        assert_close(found[0], exact[0], Oracle.QUADRATURE)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("count", [3, 96, 97])
+def test_a_row_of_zeros_is_the_same_among_few_and_many(count):
+    """What iteration from zero leads to: zero, or the equilibrium that a bias or a sigmoid starts."""
+    X = np.random.default_rng(0).standard_normal((count, 5))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X[0] = 0.0
+    for kernel in (nsd.conjugate_kernel, nsd.tangent_kernel):
+        assert not kernel(nsd.Equilibrium(residual()), X)[0].any()
+    z, x = state_and_input()
+    started = cells.norm(
+        z + cells.dense(cells.activation(cells.dense(z, 0.5), "sigmoid"), 0.6) + cells.dense(x, 2.0)
+    )
+    small = np.vstack([X[:1], X[1:2], np.full((1, 5), 1e-9)])
+    theta = nsd.tangent_kernel(nsd.Equilibrium(started), np.vstack([X, small[2:]]))
+    assert_close(theta[0, 0], theta[-1, -1], Oracle.QUADRATURE)
+    assert_close(theta[0, 0], nsd.tangent_kernel(nsd.Loop(started, 120), small)[0, 0], Oracle.QUADRATURE)
 
 
 def test_rows_of_zeros_have_states_of_zero():

@@ -358,3 +358,11 @@ def test_bad_input(change, message):
 def test_new_samples_need_the_same_columns(rich):
     with pytest.raises(InputError, match="3 features"):
         rich.predict(np.ones((2, 5)))
+
+
+def test_norms_over_twelve_decades_are_refused_at_once():
+    X = np.eye(4) * np.array([1e-6, 1e-2, 1e2, 1e6])
+    with pytest.raises(
+        InputError, match=r"span a factor of 1e\+24; up to 1e\+08 is resolved. Scale the rows"
+    ):
+        nsd.adaptive_kernel(DEQ, X, [1.0, -1.0, 1.0, -1.0])

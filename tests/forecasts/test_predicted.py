@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import notsodeep as nsd
+from notsodeep import cells
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.covariance_fields import fields_of
 from notsodeep.forecasts.width_effects import settling_probability
@@ -346,6 +347,22 @@ def test_bad_input_is_refused_in_words():
             call()
 
 
+def test_phase_diagrams_mark_models_whose_state_is_zero():
+    def named(gain, injection):
+        return nsd.DEQ("tanh", gain, injection)
+
+    def residual(gain, injection):
+        z, x = cells.state(), cells.input()
+        branch = cells.dense(cells.activation(cells.dense(z, gain), "tanh"), 0.6)
+        return nsd.Equilibrium(cells.norm(z + branch + cells.dense(x, injection)))
+
+    for make in (named, residual, lambda a, b: nsd.ConvDEQ("relu", a / 2.0, b)):
+        diagram = nsd.phase_diagram(make, [0.5, 1.2], [0.0, 1.0])
+        assert np.isnan(diagram.rate[0]).all()
+        assert ((diagram.rate[1] > 0.0) & (diagram.rate[1] < 1.0)).all()
+        assert len(diagram.plot().collections) >= 1
+
+
 def test_phase_diagrams():
     d = nsd.phase_diagram(
         lambda a, b: nsd.DEQ("relu", a, b), gain=[0.5, 1.9, 2.1], injection=[0.2, 1.0], norm=3.0
@@ -357,7 +374,7 @@ def test_phase_diagrams():
     assert same.rate == pytest.approx(0.5)
     for make, gain in (
         (lambda a, b: nsd.Explicit(["relu"]), [0.5]),
-        (lambda a, b: nsd.DEQ("relu", a, 0.0), [0.5]),
+        (lambda a, b: nsd.DEQ("relu", -a, b), [0.5]),
     ):
         with pytest.raises(InputError):
             nsd.phase_diagram(make, gain=gain, injection=[1.0])

@@ -300,3 +300,37 @@ def test_a_formula_in_json_is_read_like_any_other() -> None:
     text = nsd.design(nsd.DEQ(formula("x * sigmoid(x)"), 0.2), 1.0).to_json()
     with pytest.raises(InputError, match="no function 'evil'"):
         Design.from_json(text.replace("x * sigmoid(x)", "evil(x)"))
+
+
+@pytest.mark.parametrize(
+    ("text", "knots", "slopes"),
+    [
+        ("relu(x - 2)", (2.0,), (0.0, 1.0)),
+        ("relu(x - 3000)", (3000.0,), (0.0, 1.0)),
+        ("relu(0.001 - abs(x))", (-0.001, 0.0, 0.001), (0.0, 1.0, -1.0, 0.0)),
+        ("abs(abs(x) - 1) / 4", (-1.0, 0.0, 1.0), (-0.25, 0.25, -0.25, 0.25)),
+        ("abs(x - 1) - abs(x - 1 + 2**-20)", (1.0 - 2.0**-20, 1.0), (0.0, -2.0, 0.0)),
+        ("max(x, 0) - max(x, 0) + 2*x + 1", (), (2.0,)),
+    ],
+)
+def test_straight_pieces_are_recognised(
+    text: str, knots: tuple[float, ...], slopes: tuple[float, ...]
+) -> None:
+    phi = formula(text)
+    assert phi.shape.pieces is not None
+    np.testing.assert_allclose(phi.shape.pieces.knots, knots, rtol=4e-16)
+    assert phi.shape.pieces.slopes == slopes
+    x = np.random.default_rng(0).standard_normal(500) * np.logspace(-4, 5, 500)
+    np.testing.assert_allclose(phi(x), read_formula(text)[0](x, NUMPY), rtol=1e-12, atol=1e-15)
+    assert formula(text.replace(" ", "")) == phi
+    assert str(phi) == f"formula(expression={phi.shape.expression!r})"
+
+
+def test_curved_formulas_have_no_straight_pieces() -> None:
+    for text in ("x * relu(x)", "relu(x**2 - 1)", "max(x, tanh(x))"):
+        assert formula(text).shape.pieces is None
+
+
+def test_a_formula_that_varies_too_often_says_so() -> None:
+    with pytest.raises(InputError, match=r"varies too often between ±32768.*Scale the samples down"):
+        nsd.conjugate_kernel(nsd.DEQ("x + sin(x)**2", 0.2), np.array([[2500.0]]))

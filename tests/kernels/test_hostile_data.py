@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import oracles
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special
-from tolerances import Oracle, tolerance
+from tolerances import Oracle, assert_close, tolerance
 
 import notsodeep as nsd
 from notsodeep.gaussian.bivariate import dual as quadrature
@@ -238,3 +239,55 @@ def test_a_row_of_zeros_sends_no_other_to_quadrature(label: str) -> None:
     info = check(label, 0.2, X, None, [(0, 1), (11, 4), (4, 7)])
     assert not info.recomputed
     assert "quadrature" not in info.methods
+
+
+def test_a_kink_many_standard_deviations_away() -> None:
+    """relu(x - 2) where the pre-activation is 7.6 standard deviations below 2; S by mpmath."""
+    with mpmath.workdps(50):
+        q = mpmath.findroot(lambda q: q - 0.05 * _tail(q) - 0.95 * mpmath.mpf(0.27) ** 2, 0.07)
+        second = float(_tail(q))
+    own = np.maximum
+    for phi in (
+        nsd.activation("relu(x - 2)"),
+        nsd.custom_activation(lambda x: own(x - 2.0, 0.0), kinks=(2.0,)),
+    ):
+        model, X = nsd.DEQ(phi, 0.05, 0.95), np.array([[0.27]])
+        for columns in (None, X):
+            kernel, info = nsd.conjugate_kernel(model, X, columns, return_info=True)
+            assert abs(kernel[0, 0] / second - 1.0) <= info.error_bound <= tolerance(Oracle.QUADRATURE).rtol
+        square, rectangular = (nsd.tangent_kernel(model, X, Y, return_info=True) for Y in (None, X))
+        difference = abs(rectangular[0][0, 0] / square[0][0, 0] - 1.0)
+        assert difference <= square[1].error_bound + rectangular[1].error_bound
+        # Straight pieces are compared by their distance: all digits count.
+        assert phi.shape.pieces is None or difference <= tolerance(Oracle.QUADRATURE).rtol
+
+
+def _tail(q: mpmath.mpf) -> mpmath.mpf:
+    """E[relu(√q ξ - 2)²]."""
+    h = 2 / mpmath.sqrt(q)
+    return q * ((1 + h * h) * mpmath.erfc(h / mpmath.sqrt(2)) / 2 - h * mpmath.npdf(h))
+
+
+@pytest.mark.parametrize("norm", [1.0, 4000.0])
+def test_square_and_rectangular_kernels_differ_by_less_than_stated(norm: float) -> None:
+    X = np.random.default_rng(0).standard_normal((6, 30))
+    X *= norm / np.linalg.norm(X, axis=1, keepdims=True)
+    own = np.clip
+    clipped = nsd.custom_activation(lambda x: own(x / 6.0 + 0.5, 0.0, 1.0), kinks=(-3.0, 3.0))
+    for phi in (clipped, nsd.activation("clip(x/6 + .5, 0, 1)"), nsd.activation("relu")):
+        model = nsd.DEQ(phi, 0.5)
+        square, rectangular = (
+            nsd.tangent_kernel(model, X, Y, return_info=True) for Y in (None, X.copy(order="F"))
+        )
+        size = np.sqrt(np.diag(square[0]))
+        difference = np.abs((square[0] - rectangular[0]) / np.outer(size, size)).max()
+        assert difference <= square[1].error_bound + rectangular[1].error_bound
+
+
+def test_hard_tanh_at_correlation_one_of_unequal_norms() -> None:
+    """Kinks that differ in the last digits only, at a correlation that rounds to 1: S by mpmath between them."""
+    X = np.array([[2.8], [2.8 * (1.0 + 3e-9)]])
+    ck, info = nsd.conjugate_kernel(nsd.DEQ("hard_tanh", 0.3, 0.9), X, return_info=True)
+    assert not info.recomputed
+    assert ck[0, 0] <= ck[0, 1] <= ck[1, 1]
+    assert_close(ck[0, 1], np.sqrt(ck[0, 0] * ck[1, 1]), Oracle.CLOSED_FORM)

@@ -25,8 +25,8 @@ Known = dict[tuple[Atom, Atom], Array]
 SETTLED, MAX_STEPS = 4e-15, 20_000
 # Largest second moment of a state that counts as finite, relative to that of the input.
 UNBOUNDED = 1e12
-# Samples from which on the iteration runs at a few norms first, and how many.
-MANY, NODES = 96, 33
+# Samples from which on the iteration runs at a few norms first, how many, and squares that count as equal there.
+MANY, NODES, EQUAL = 96, 33, 1e-9
 
 
 def loop_terms(cell: Cell, layout: Layout, gram: Array, steps: int) -> tuple[SampleTerms, Moments]:
@@ -123,8 +123,10 @@ def _change(new: Array, old: Array | float) -> float:
 def _interpolated(cell: Cell, layout: Layout, gram: Array) -> tuple[Combination, Known]:
     """A first guess for samples that differ in norm only: the solution at Chebyshev points, interpolated."""
     squares = gram.reshape(-1)
-    low, high = float(squares.min()), float(squares.max())
-    if low == high:
+    # A sample of zeros starts from the state zero, as in a loop: norms keep it there.
+    present = squares > 0.0
+    low, high = (float(end(squares[present])) if present.any() else 0.0 for end in (np.min, np.max))
+    if high - low <= EQUAL * high:
         nodes = np.full(1, low)
     else:
         nodes = 0.5 * (low + high) - 0.5 * (high - low) * np.cos((np.arange(NODES) + 0.5) * np.pi / NODES)
@@ -134,9 +136,9 @@ def _interpolated(cell: Cell, layout: Layout, gram: Array) -> tuple[Combination,
     def spread(values: Array) -> Array:
         flat = np.broadcast_to(values.reshape(-1), len(nodes))
         if len(nodes) == 1:
-            return np.full(len(squares), flat[0])
+            return np.where(present, flat[0], 0.0)
         polynomial = np.polynomial.Chebyshev.fit(nodes, flat, NODES - 1, domain=[low, high])
-        return np.asarray(polynomial(squares))
+        return np.where(present, polynomial(squares), 0.0)
 
     guess = {atom: spread(values)[:, None] for atom, values in state.items()}
     return guess, {pair: spread(values)[:, None, None] for pair, values in known.items()}
@@ -174,8 +176,9 @@ def walk(
         elif isinstance(node, Scaled):
             combination = {atom: node.factor * values for atom, values in parents[0].items()}
         elif isinstance(node, Bias):
-            # A bias is the same vector at every step.
-            combination = {**parents[0], ("bias", number, 0): np.ones((1, 1))}
+            # A bias is the same vector at every step: what the state brings of it adds to it.
+            atom = "bias", number, 0
+            combination = {**parents[0], atom: parents[0].get(atom, 0.0) + np.ones((1, 1))}
         elif isinstance(node, Sum):
             for parent in parents:
                 for atom, values in parent.items():

@@ -159,7 +159,7 @@ class Dual(Methods):
             evidence = self._series(tiles)
         if self.phi.offset:
             _lift(value, left.lift, right.lift)
-        return evidence
+        return evidence.merge(DualEvidence((), self.tail_error))
 
     def _homogeneous(self, tiles: Tiles) -> DualEvidence:
         """One kink at zero."""

@@ -33,6 +33,8 @@ MOST_TERMS = {"gelu": 24, "pieces": 128, "table": 128, "quadrature": 512}
 TABLE_PAIRS, TABLE_PAIRS_CALLABLE = 256, 32
 # Variances at which the length of the series is chosen.
 PROBES = 9
+# Relative rounding of tails over the square of the kink in standard deviations, up to FAR of them; the error beyond.
+TAIL_ERROR, FAR, BEYOND_FAR = 1e-15, 25.0, 1e-9
 # Ends of ranges of log variances are multiples of this.
 STEP = 0.5
 
@@ -91,6 +93,16 @@ class Methods:
         if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
             return True
         return not np.any(self.phi.shape.derivative_second_moment(self.probes))
+
+    @cached_property
+    def tail_error(self) -> float:
+        """Relative error of moments of straight pieces that are zero but in tails, such as relu(x - 2).
+
+        Rounding of the kink over the scale, h, is an error of h² times as much of exp(-h²/2).
+        """
+        pieces = self.phi.shape.pieces
+        h = pieces.silent_reach / np.sqrt(np.exp(self.range[0])) if pieces is not None else 0.0
+        return TAIL_ERROR * h**2 if h <= FAR else BEYOND_FAR
 
     @cached_property
     def series(self) -> Series:

@@ -45,6 +45,8 @@ BEYOND, TAIL, HEIGHT = 2, 3, 4
 # Mills' ratio: (1 + x) R(x) is a polynomial in (x - MIDDLE)/(x + MIDDLE), right to 4e-15 up to FAR.
 MIDDLE, FAR = 5.3, 40.0
 ERROR = 1e-13
+# Largest 1/√(1-ρ²) in dF'/dρ, which is infinite at ρ = 1.
+STEEPEST = 1e9
 # Largest √(q q'/(S S')): beyond it terms of the size of √(q q') would cancel down to F.
 WIDE = 400.0
 
@@ -310,7 +312,8 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
     for j in range(WIDTH):
         y = 1.0 - abs(rho[j])
         sine[j] = np.sqrt(y * (2.0 - y))
-        over[j] = 1.0 / max(sine[j], 1e-9)
+        # At the correlation 1 kinks that differ by one digit only are infinitely far apart.
+        over[j] = 1.0 / max(sine[j], 1e-30)
     fill(slope, 0.0)
     fill(bend, 0.0)
     fill(sums, 0.0)
@@ -332,7 +335,7 @@ def _strip(rho, left, own, right, other, products, ratio, zero, buffers, whole, 
                 for j in range(WIDTH):
                     slope[j] += sign * weight * beyond[j]
                 for j in range(WIDTH):
-                    bend[j] += weight * height[j] * over[j]
+                    bend[j] += weight * height[j] * min(over[j], STEEPEST)
                 for j in range(WIDTH):
                     sums[j] += weight * tail[j]
     scale, scales, mean, means, rise, rises = left[0], right[0], left[1], right[1], left[2], right[2]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.feature_learning.hidden_layers import hidden_layers
-from notsodeep.feature_learning.neuron_density import NeuronDensity
+from notsodeep.feature_learning.neuron_density import JITTER, NeuronDensity
 from notsodeep.feature_learning.new_samples import missed_equilibrium, new_outputs
 from notsodeep.feature_learning.points import Chains, QuasiMonteCarlo
 from notsodeep.feature_learning.self_consistency import Posterior
@@ -192,6 +192,13 @@ def adaptive_kernel(
         count = as_count(chains, "chains", least=max(16, n))
     kind: Any = QuasiMonteCarlo if use_rule else Chains
     replicates = _REPLICATES if n <= _MANY else _FEW_REPLICATES
+    entering = layers[0].inject * squared_norms(rows) + layers[0].constant
+    spread = entering.max() * JITTER / entering[entering > 0.0].min(initial=np.inf)
+    if spread > 1.0:
+        raise InputError(
+            f"The variances that the samples bring into a neuron span a factor of {spread / JITTER:.1g}; up to "
+            f"{1.0 / JITTER:.0g} is resolved. Scale the rows to similar norms: X / np.linalg.norm(X, axis=1)[:, None]."
+        )
     posterior = Posterior(layers, rows @ rows.T, targets.reshape(n, -1), gamma, beta)
     lazy = conjugate_kernel(model, rows)
     if not np.any(lazy):

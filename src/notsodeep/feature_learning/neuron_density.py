@@ -15,7 +15,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.validation import Array
 
 # Smallest eigenvalue of a covariance, and what is added to a matrix of samples, relative to the mean eigenvalue.
-_JITTER = 1e-8
+JITTER = 1e-8
 
 
 def diverged(why: str) -> ConvergenceError:
@@ -101,7 +101,7 @@ def _variances(differences: Array) -> Array:
 def principal_root(covariance: Array) -> tuple[Array, Array]:
     """L and its inverse, Λ = L Lᵀ, with columns along principal directions; eigenvalues near zero are raised."""
     values, vectors = np.linalg.eigh(covariance)
-    floor = _JITTER * np.mean(values, axis=-1, keepdims=True)
+    floor = JITTER * np.mean(values, axis=-1, keepdims=True)
     scales = np.sqrt(np.maximum(values, floor))[..., None, :]
     return vectors * scales, (vectors / scales).swapaxes(-1, -2)
 
@@ -110,7 +110,7 @@ def relative_jitter(matrix: Array) -> Array:
     """A small multiple of the unit matrix, relative to the mean of the diagonal."""
     n = matrix.shape[-1]
     mean = np.trace(matrix, axis1=-2, axis2=-1) / n
-    return np.asarray(_JITTER * mean[..., None, None] * np.eye(n))
+    return np.asarray(JITTER * mean[..., None, None] * np.eye(n))
 
 
 def second_moments(values: Array, weights: Array) -> Array:

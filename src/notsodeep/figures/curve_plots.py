@@ -115,7 +115,7 @@ def plot_forecast(forecast: Any, ax: Axes | None = None) -> Axes:
 
 @styled
 def plot_phase_diagram(diagram: Any, ax: Axes | None = None) -> Axes:
-    """Draw rates over gain and injection as colours, with the line where the rate is 1; white has no fixed point."""
+    """Draw rates over gain and injection as colours, with the line where the rate is 1; white has no equilibrium."""
     axes, places = panel(ax), (diagram.gain, diagram.injection)
     rate = np.ma.masked_invalid(diagram.rate)
     mesh = axes.pcolormesh(*places, rate, cmap="cividis", vmin=0.0, vmax=_DARK, shading="nearest")

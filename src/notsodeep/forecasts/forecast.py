@@ -16,7 +16,7 @@ from notsodeep.cells.rates import Perturbations
 from notsodeep.cells.sample_terms import equilibrium_terms
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.forecasts.cell_forecast import forecast_cell
-from notsodeep.forecasts.covariance_fields import Fields, fields_of
+from notsodeep.forecasts.covariance_fields import SMALLEST_FORCING, Fields, fields_of
 from notsodeep.forecasts.forecast_result import (
     SAFE_PROBABILITY,
     SAFE_RATE,
@@ -26,6 +26,7 @@ from notsodeep.forecasts.forecast_result import (
 )
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, distance_curve
 from notsodeep.forecasts.width_effects import log_growth, settling_probability
+from notsodeep.models import DEQ
 from notsodeep.models.cell_models import CellModel
 from notsodeep.progress import progress_bar
 from notsodeep.validation import Array, as_count, as_floats, as_number
@@ -239,6 +240,7 @@ def phase_diagram(
     Args:
         make_model: `make_model(gain, injection)` returns a `DEQ`, `ConvDEQ`, `GraphDEQ`, or an `Equilibrium` of rows.
             For images and graphs the rate is that where every position has an input of this norm, far from borders.
+            A model whose state is zero, without injection and bias, has the rate NaN: residuals are not defined.
         gain: values of its first argument.
         injection: values of its second argument.
         norm: ‖x‖ of a sample.
@@ -252,12 +254,15 @@ def phase_diagram(
 
 
 def _rate(model: Any, norm: float) -> float:
-    """The rate of a sample of this norm; infinite where variances have no fixed point."""
+    """The rate of a sample of this norm; infinite where variances have no fixed point, NaN where the state is zero."""
     X = np.full((1, 1), norm)
     try:
         if not isinstance(model, CellModel) or model.shorthand is not None:
             named = getattr(model, "shorthand", model)
-            fields = fields_of(getattr(named, "dense", named), X)
+            dense = getattr(named, "dense", named)
+            if isinstance(dense, DEQ) and dense.sigma_b2 * norm**2 + dense.bias2 < SMALLEST_FORCING:
+                return np.nan
+            fields = fields_of(dense, X)
             return float(np.maximum(fields.spread_rate, fields.norm_rate)[0])
         if model.cell.samples != "rows":
             raise InputError(
@@ -265,6 +270,9 @@ def _rate(model: Any, norm: float) -> float:
             )
         layout = Layout("own")
         solved = equilibrium_terms(model.cell, layout, X[None] ** 2)
+        last = model.cell.last, 0
+        if not solved[1].of(last, last).value.any():
+            return np.nan
         return float(Perturbations(model.cell, layout, *solved).rate()[0, 0])
     except ConvergenceError:
         return np.inf

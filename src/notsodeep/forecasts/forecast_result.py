@@ -279,7 +279,8 @@ class PhaseDiagram(Shown):
     Attributes:
         gain: first arguments, along columns.
         injection: second arguments, along rows.
-        rate: factor per step of a small error, (injections, gains); infinite where variances have no fixed point.
+        rate: factor per step of a small error, (injections, gains); infinite where variances have no fixed point,
+            NaN where the state is zero.
         norm: ‖x‖.
     """
 

@@ -83,11 +83,6 @@ def resolve_name(given: Any, known: Iterable[str]) -> Named:
     library = _library_of(given)
     if library is not None:
         return _from_object(given, library, names)
-    if callable(given):
-        raise InputError(
-            "Pass a function of your own through custom_activation(f), which looks for its kinks, or write it as "
-            "text: activation('x*sigmoid(x)')."
-        )
     raise InputError(
         f"An activation is a name, a formula in x, an Activation, or a function of NumPy, torch or JAX; not "
         f"{type(given).__name__}."
@@ -125,6 +120,11 @@ def _from_object(given: Any, library: str, names: tuple[str, ...]) -> Named:
     if name is not None and not list(getattr(given, "parameters", tuple)()):
         return name, {}
     raise InputError(f"{library}'s {called} is not an activation of this package.{_nearest(called, names)}")
+
+
+def is_own_function(given: Any) -> bool:
+    """Whether this is a function that no known library defines, and not a class."""
+    return callable(given) and not isinstance(given, type) and _library_of(given) is None
 
 
 def _library_of(given: Any) -> str | None:

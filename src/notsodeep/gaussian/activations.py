@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from notsodeep.errors import InputError
 from notsodeep.gaussian import piecewise, smooth
-from notsodeep.gaussian.activation_names import resolve_name
+from notsodeep.gaussian.activation_names import is_own_function, resolve_name
 from notsodeep.gaussian.custom import Custom
 from notsodeep.gaussian.formula import formula
 from notsodeep.gaussian.shapes import MAX_ORDER, Shape
@@ -168,7 +168,8 @@ def activation(name: Any, **parameters: Any) -> Activation:
     """Return the activation of that name, e.g. activation("leaky_relu", a=1, b=0.1).
 
     Other names and functions are understood, too: "silu", "Tanh", np.tanh, torch.tanh, torch.nn.LeakyReLU(0.1) with its
-    slope; and so is a formula in x: activation("x*sigmoid(x)").
+    slope; and so is a formula in x: activation("x*sigmoid(x)"), and a smooth function of your own, as
+    `custom_activation` takes it.
 
     Names: identity, relu, leaky_relu(a, b), abs, hard_tanh(a, c), hard_sigmoid, piecewise_linear(knots, slopes),
     tanh, erf, sigmoid, swish, gelu, softplus, elu, mish, arctan, softsign, sin, cos, polynomial(coefficients),
@@ -179,6 +180,8 @@ def activation(name: Any, **parameters: Any) -> Activation:
         if parameters:
             raise InputError("Parameters go with a name; use .scaled() and .shifted() on an Activation.")
         return name
+    if is_own_function(name):
+        return custom_activation(name, **parameters)
     name, implied = resolve_name(name, BUILDERS)
     parameters = implied | parameters
     # Of NumPy's numbers float32 compares with others after rounding them: the shape would not be what its numbers say.

@@ -25,8 +25,9 @@ Pairs = tuple[Array, Array]
 CHUNK = 3_000_000
 # Beyond nine standard deviations the weight is below 1e-18.
 REACH = 9.0
-# Panels of the Gaussian.
-BELL = np.array([0.0, 1.0, 2.0, 3.5, 5.5, REACH])
+# Panels of the Gaussian, as far as moments of one variable are computed: of relu(x - 2) at a small variance the rest is
+# nearly all.
+BELL = np.array([0.0, 1.0, 2.0, 3.5, 5.5, REACH, quadrature.REACH])
 BELL = np.concatenate([-BELL[:0:-1], BELL])
 # Angles of a grid are not smaller than this.
 LEAST_ANGLE = 1e-15
@@ -83,7 +84,7 @@ def _general(shape: Shape, q1: Array, q2: Array, c: Array) -> Pairs:
     rule = _conditional if shape.features_anywhere else _sectors
     for group in np.split(order, group_edges):
         # As many pairs at once as keep the integrand within CHUNK values.
-        breaks = len(shape.breakpoints(9.0 * float(max(s1[group].max(), s2[group].max()))))
+        breaks = len(shape.breakpoints(BELL[-1] * float(max(s1[group].max(), s2[group].max()))))
         panels = len(BELL) + 2 * breaks + 62 * len(shape.kinks) * shape.features_anywhere
         rows = max(1, CHUNK // (quadrature.NODES * panels * quadrature.NODES * (len(BELL) + breaks)))
         for i in range(0, len(group), rows):
@@ -143,7 +144,7 @@ def _conditional(shape: Shape, s1: Array, s2: Array, angle: Array) -> Pairs:
 
 def _outer_edges(shape: Shape, s1: Array, s2: Array, angle: Array) -> Array:
     """Panels for ξ = u/s1: those of the Gaussian, the features of φ(u), and those of the smoothed φ at v = s2 ρ ξ."""
-    breaks = shape.breakpoints(9.0 * float(max(s1.max(), s2.max())))
+    breaks = shape.breakpoints(BELL[-1] * float(max(s1.max(), s2.max())))
     tilt = s2 * np.cos(angle)
     tilt = np.where(np.abs(tilt) < 1e-150, 1e-150, tilt)
     columns = [np.broadcast_to(BELL, (len(s1), len(BELL))), breaks / s1[:, None], breaks / tilt[:, None]]
@@ -160,7 +161,7 @@ def _outer_edges(shape: Shape, s1: Array, s2: Array, angle: Array) -> Array:
 def _conditional_mean(shape: Shape, centre: Array, spread: Array, order: int) -> Array:
     """E[φ^(order)(centre + spread η)], with η split where φ has its features."""
     width = np.maximum(spread, 1e-150)[:, None, None]
-    breaks = shape.breakpoints(float(np.abs(centre).max() + 9.0 * spread.max()))
+    breaks = shape.breakpoints(float(np.abs(centre).max() + BELL[-1] * spread.max()))
     with np.errstate(over="ignore"):
         inner = np.clip((breaks - centre[..., None]) / width, BELL[0], BELL[-1])
     bell = np.broadcast_to(BELL, (*centre.shape, len(BELL)))

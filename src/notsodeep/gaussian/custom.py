@@ -165,6 +165,12 @@ class Custom(Shape):
             return panels.resolve(self, self.kinks, limit)
         except panels.NotSmoothError as error:
             self.refuse_kink(error.position)
+        except panels.TooLongError:
+            raise InputError(
+                f"The activation {self.name!r} varies too often between ±{limit:g} to be resolved there: it takes more "
+                f"than {panels.MOST} polynomials of degree {panels.DEGREE}. Scale the samples down, so that "
+                f"pre-activations are smaller, or lower the variances of the weights."
+            ) from None
 
     def _panels_around(self, x: Array) -> Panels:
         """Panels that reach beyond every x."""

@@ -12,7 +12,9 @@ import math
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,7 +22,8 @@ import numpy as np
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activation_names import ALIASES
 from notsodeep.gaussian.custom import Custom
-from notsodeep.gaussian.shapes import NUMPY, TorchForm, torch_backend
+from notsodeep.gaussian.piecewise import PiecewiseLinear
+from notsodeep.gaussian.shapes import NUMPY, Shape, TorchForm, torch_backend
 from notsodeep.validation import Array
 
 # A part of a formula: a constant, or a function of x and of the backend to compute with.
@@ -260,6 +263,96 @@ def _boundaries(switch: Any, low: Array, high: Array) -> Array:
     return np.where((low <= 0.0) & (high >= 0.0), 0.0, np.where(at_low <= at_high, low, high))
 
 
+@dataclass(frozen=True, repr=False)
+class StraightFormula(PiecewiseLinear):
+    """A formula that consists of straight pieces, such as "relu(x - 2)": its moments and pairs have closed forms.
+
+    Attributes:
+        expression: the formula in its tidied form.
+    """
+
+    expression: str = field(default="", kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"formula({self.expression!r})"
+
+
+def straight_formula(expression: str) -> StraightFormula | None:
+    """The pieces of a formula of sums, multiples, max, min, abs, relu and clip; None for any other.
+
+    Between the kinks of the branches that are nested inside it, each branch is decided by a linear function.
+    """
+    term, switches, tidied = read_formula(expression)
+    if not _is_straight(ast.parse(tidied, mode="eval").body):
+        return None
+    knots: list[float] = []
+    for switch in switches:
+        knots = sorted({*knots, *(_linear_root(switch, *ends) for ends in _segments(knots))} - {np.nan})
+        if len(knots) > MAX_KINKS:
+            return None
+    slopes = [_slope(term, *ends) for ends in _segments(knots)]
+    if not np.isfinite([*knots, *slopes]).all():
+        return None
+    bends = [place for place in range(len(knots)) if slopes[place] != slopes[place + 1]]
+    kept = slopes[:1] + [slopes[place + 1] for place in bends]
+    value = float(term(np.zeros(1), NUMPY)[0])
+    return StraightFormula(
+        tuple(knots[place] for place in bends), tuple(kept), value=value, expression=tidied
+    )
+
+
+def _is_straight(node: ast.AST) -> bool:
+    """Whether a formula is piecewise linear because of how it is written; a number is."""
+    match node:
+        case ast.Constant() | ast.Name():
+            return True
+        case ast.UnaryOp(operand=operand):
+            return _is_straight(operand)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            return _is_straight(left) and _is_straight(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return (_is_number(left) and _is_straight(right)) or (_is_straight(left) and _is_number(right))
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _is_straight(left) and _is_number(right)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return ALIASES.get(name, name) in KINKED and all(map(_is_straight, arguments))
+    return _is_number(node)
+
+
+def _is_number(node: ast.AST) -> bool:
+    return not any(isinstance(part, ast.Name) and part.id == "x" for part in ast.walk(node))
+
+
+def _segments(knots: list[float]) -> list[tuple[float, float, bool, bool]]:
+    """Two points of every piece between the knots, and whether it goes on for ever to the left and to the right."""
+    if not knots:
+        return [(-1.0, 1.0, True, True)]
+    length = max(1.0, *np.abs(knots))
+    pieces = [(left, right, False, False) for left, right in pairwise(knots)]
+    return [(knots[0] - length, knots[0], True, False), *pieces, (knots[-1], knots[-1] + length, False, True)]
+
+
+def _slope(term: Any, left: float, right: float, *_: bool) -> float:
+    """The slope of a function that is linear between two points: at x + i it is the imaginary part, without rounding.
+
+    max compares real parts.
+    """
+    return float(term(np.array([0.5 * (left + right) + 1j]), NUMPY).imag[0])
+
+
+def _linear_root(switch: Any, left: float, right: float, open_left: bool, open_right: bool) -> float:
+    """Where a function that is linear on a piece changes its sign within it; NaN if it does not."""
+    low, high = switch(np.array([left, right]), NUMPY)
+    with np.errstate(all="ignore"):
+        root = left - low * (right - left) / (high - low)
+    inside = (open_left or root > left) and (open_right or root < right)
+    if not inside or not np.isfinite(root):
+        return np.nan
+    length = (right - left) + abs(root - left)
+    ends = (root - length if open_left else left), (root + length if open_right else right)
+    return float(_boundaries(switch, *(np.array([end]) for end in ends))[0])
+
+
 class Formula(Custom):
     """A formula in x as an activation; its kinks are where its branches change.
 
@@ -313,11 +406,11 @@ class Formula(Custom):
 
 
 @lru_cache(maxsize=128)
-def resolved_formula(tidied: str) -> Formula:
+def resolved_formula(tidied: str) -> Shape:
     """The shape of a formula in its tidied form; one that was resolved before is not resolved again."""
-    return Formula(tidied)
+    return straight_formula(tidied) or Formula(tidied)
 
 
-def formula(expression: str = "") -> Formula:
+def formula(expression: str = "") -> Shape:
     """The shape of a formula in x, such as "x * sigmoid(x)"."""
     return resolved_formula(read_formula(expression)[2])

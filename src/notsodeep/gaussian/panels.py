@@ -36,7 +36,7 @@ EPS = float(np.finfo(np.float64).eps)
 ROUNDING = 16.0 * EPS
 # Panels shorter than this, relative to their position, mean that the function is not smooth there.
 NARROWEST = 2.0**-31
-# Number of panels beyond which the function counts as not smooth.
+# Number of panels beyond which the function is not resolved.
 MOST = 20_000
 # How far the windows across an edge reach to its two sides, in lengths of the panel; no simple fractions.
 OUTSIDE, INSIDE = 0.31416, 0.57721
@@ -59,6 +59,10 @@ class NotSmoothError(Exception):
     def __init__(self, position: float) -> None:
         super().__init__(f"not smooth near {position:g}")
         self.position = position
+
+
+class TooLongError(Exception):
+    """The function has more features than `MOST` panels resolve."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ def resolve(function: Function, kinks: tuple[float, ...], limit: float) -> Panel
 
     Raises:
         NotSmoothError: if the function is not smooth between the kinks.
+        TooLongError: if it takes too many panels.
     """
     return _Resolution(function, kinks, limit).run()
 
@@ -135,7 +140,7 @@ class _Resolution:
             if narrow.any():
                 self._refuse(left[narrow], right[narrow])
             if 2 * len(left) + sum(len(part[0]) for part in done) > MOST:
-                self._refuse(left, right)
+                raise TooLongError
             left, right = np.concatenate([left, centre]), np.concatenate([centre, right])
             past = np.tile(np.column_stack([past[:, 1:], excess]), (2, 1))
         lefts, rights, tables = (np.concatenate(parts) for parts in zip(*done, strict=True))

@@ -13,6 +13,9 @@ from notsodeep.gaussian import quadrature
 from notsodeep.gaussian.shapes import TINY, Shape, TorchForm, bell, over_power, segment_moments
 from notsodeep.validation import Array
 
+# Standard deviations from which on a variable is in the tail.
+TAIL = 3.0
+
 
 @dataclass(frozen=True)
 class PiecewiseLinear(Shape):
@@ -61,6 +64,13 @@ class PiecewiseLinear(Shape):
     def is_homogeneous(self) -> bool:  # type: ignore[override]
         """No kink but at zero, where the value is zero."""
         return self.knots in ((), (0.0,)) and self.value == 0.0
+
+    @property
+    def silent_reach(self) -> float:
+        """Distance from zero up to which the function is zero; 0 for none, and for a function that is constant."""
+        place = int(np.searchsorted(np.array(self.knots), 0.0))
+        flat = self.value == self.slopes[place] == 0.0
+        return min(map(abs, self.knots)) if flat and any(self.slopes) else 0.0
 
     def without_level(self) -> tuple[Shape, float]:
         """The same pieces through the origin, and the value at zero."""
@@ -152,12 +162,17 @@ class PiecewiseLinear(Shape):
         return over_power(heights.sum(axis=1), scales, 1)
 
     def second_moment(self, q: Array) -> Array:
-        """S(q), summed over the segments between knots, (2.2)."""
+        """S(q), summed over the segments between knots, (2.2); by Price's integral where only tails are not zero."""
         _, zeroth, first, second = self._segments(q)
         slopes, intercepts = np.array(self.slopes), self.intercepts
         quadratic = (slopes**2 * second).sum(axis=1) * q
         linear = 2.0 * (slopes * intercepts * first).sum(axis=1) * np.sqrt(q)
-        return np.asarray(quadratic + linear + (intercepts**2 * zeroth).sum(axis=1))
+        result = np.asarray(quadratic + linear + (intercepts**2 * zeroth).sum(axis=1))
+        # There the terms would cancel.
+        floored = np.maximum(q, TINY)
+        tail = self.silent_reach > TAIL * np.sqrt(floored)
+        result[tail] = self.pair_moments(*[floored[tail]] * 3)[0]
+        return result
 
     def second_moment_slope(self, q: Array) -> Array:
         """S'(q), summed over the segments between knots, (2.3)."""

@@ -19,6 +19,8 @@ from notsodeep.validation import Array
 # Nodes through the layer, between it and FAR, and beyond; the layer begins at gap/DEEP, where e is below 1e-17, and
 # ends at gap · OUT.
 COUNTS = (36, 24, 20)
+# Of a kink beyond so many standard deviations a steep flank is all that counts: twice as many nodes.
+STEEP = 3.0
 DEEP, OUT, FAR = 9.0, 4.5, 0.35
 # A layer below this is too thin to be resolved.
 THIN = 1e-7
@@ -44,7 +46,9 @@ def price_integral(
         means: M_0(q1), M_0(q2), M_1(q1), M_1(q2).
     """
     value, slope = np.empty_like(c), np.empty_like(c)
-    layer, middle, far = (legendre(count) for count in COUNTS)
+    scale = min(float(s1.min(initial=np.inf)), float(s2.min(initial=np.inf)))
+    double = 2 if np.abs(knots).max(initial=0.0) > STEEP * scale else 1
+    layer, middle, far = (legendre(double * count) for count in COUNTS)
     # The integral of the kinks (-κ, -λ) is that of (κ, λ): where both have the same weight one of them is enough.
     symmetric = bool(np.all(knots == -knots[::-1]) and np.all(np.abs(jumps) == np.abs(jumps[::-1])))
     arguments = (knots, jumps, s1, s2, c, *means, *layer, *middle, *far, symmetric, value, slope)
@@ -174,13 +178,13 @@ def _add_panel(nodes, weights, less, work, panel, sums, arms):  # type: ignore[n
             square = lift[j]
             ratio = (0.25 * gap[j] + square * both[j]) / (square * (1.0 - square))
             exponent[j] = max(-ratio, -700.0)
-        exponential_less_one(exponent, height)
+        exponential_less(exponent, less, height)
         if panel == 8:
             for j in range(WIDTH):
-                height[j] = (height[j] + (1.0 - less[j])) * weight
+                height[j] *= weight
         else:
             for j in range(WIDTH):
-                height[j] = (height[j] + (1.0 - less[j])) * rate[j] * weight
+                height[j] *= rate[j] * weight
         for j in range(WIDTH):
             area[j] += height[j]
         for j in range(WIDTH):
@@ -246,9 +250,9 @@ def exponential(x, result):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def exponential_less_one(x, result):  # type: ignore[no-untyped-def]
-    """e^x - 1 on a strip, |x| ≤ 700, with all its digits near zero; x is overwritten."""
+def exponential_less(x, less, result):  # type: ignore[no-untyped-def]
+    """e^x less 1 or 0 on a strip, |x| ≤ 700, with all its digits where it is near zero; x is overwritten."""
     _powers(x, result)
     for j in range(WIDTH):
         power = result[j]
-        result[j] = power * _reduced(x[j]) + (power - 1.0)
+        result[j] = power * _reduced(x[j]) + (power - less[j])

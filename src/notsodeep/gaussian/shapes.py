@@ -252,14 +252,26 @@ def segment_moments(ends: Array) -> tuple[Array, Array, Array]:
     """∫ξ^r dN(ξ), r = 0, 1, 2, between neighbouring ends (last axis).
 
     Anchored at zero and written with erf, expm1 and the incomplete gamma function, so that narrow segments under a
-    wide bell keep all their digits.
+    wide bell keep all their digits; beyond one standard deviation anchored at infinity, so that tails keep theirs.
     """
     with np.errstate(over="ignore"):
         half = 0.5 * ends**2
-    zeroth = 0.5 * special.erf(ends / np.sqrt(2.0))
-    first = -np.expm1(-half) / quadrature.SQRT_2PI
-    second = 0.5 * np.sign(ends) * special.gammainc(1.5, half)
-    return np.diff(zeroth, axis=-1), np.diff(first, axis=-1), np.diff(second, axis=-1)
+    sign = np.sign(ends)
+    near = (
+        0.5 * special.erf(ends / np.sqrt(2.0)),
+        -np.expm1(-half) / quadrature.SQRT_2PI,
+        0.5 * sign * special.gammainc(1.5, half),
+    )
+    size = np.abs(ends)
+    height, rest = np.exp(-half) / quadrature.SQRT_2PI, 0.5 * special.erfc(size / np.sqrt(2.0))
+    beyond = -sign * rest, -height, -sign * (np.where(height > 0.0, size, 0.0) * height + rest)
+    tail = (ends[..., 1:] < -1.0) | (ends[..., :-1] > 1.0)
+    moments = (
+        np.where(tail, np.diff(far, axis=-1), np.diff(close, axis=-1))
+        for close, far in zip(near, beyond, strict=True)
+    )
+    zeroth, first, second = moments
+    return zeroth, first, second
 
 
 def over_power(value: Array, scales: Array, power: int) -> Array:

@@ -132,7 +132,9 @@ def _by_value(phi: Activation) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Equilibrium(CellModel):
-    """The network whose state is the fixed point of a cell, z = step(z, x).
+    """The network whose state is the fixed point of a cell, z = step(z, x), that iteration from z = 0 leads to.
+
+    The state of a sample of zeros stays zero where nothing but the input starts it: a norm divides zero by one there.
 
     Args:
         step: the cell, an expression of `notsodeep.cells`; `cells.pool(step)` or `cells.flatten(step)` for images.

@@ -19,7 +19,7 @@ from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.programs import EntrywiseTile
+from notsodeep.models.programs import EntrywiseTile, is_kinked, slope_rounding
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tiling import mirror_lower
@@ -46,6 +46,7 @@ class _Tile:
     gram: Array
     rough: bool = False
     evidence: DualEvidence = field(default_factory=DualEvidence)
+    turned: float = 0.0
     last_move: Array | None = None
 
 
@@ -72,6 +73,8 @@ class CellProgram:
     ) -> None:
         self.cell, self.steps, self.kernels = cell, steps, kernels
         self.tangent = any(kernel.is_tangent for kernel in kernels)
+        # At a kink F' follows the root of a step.
+        self.short = SETTLED if any(map(is_kinked, cell.activations)) else SHORT
         self.samples = left.values, (right or left).values
         self.symmetric = right is None
         self.positions = left.values.shape[2:] if cell.samples == "images" else ()
@@ -224,6 +227,10 @@ class CellProgram:
         tile.evidence = tile.evidence.merge(evidence)
         settle_exceptions(left, right, value, slope, diagonal=tile.diagonal and one == two)
         if note:
+            if self.tangent:
+                mirrored = tile.diagonal and one == two
+                turned = slope_rounding(self._duals[phi], left, right, c, diagonal=mirrored)
+                tile.turned = max(tile.turned, turned)
             self._checks[phi].add(left, right, c, value, slope, tile.rows.start + 3 * tile.columns.start)
         return value, slope
 
@@ -272,9 +279,13 @@ class CellProgram:
         angle = np.clip(tile.gram / scale, -1.0, 1.0)
         unknown = {cut: bounds[cut] * angle for cut in self.cuts}
         place = np.arange(tile.gram.shape[1])
+        if tile.diagonal:
+            # A sample of zeros has no angle, but may have a state.
+            for cut in self.cuts:
+                unknown[cut][:, place, place] = bounds[cut][:, place, place]
         tile.rough, largest = True, np.inf
         for step in range(1, NEWTON_STEPS + 1):
-            final = not tile.rough and largest <= SHORT
+            final = not tile.rough and largest <= self.short
             tile.evidence = DualEvidence()
             moments = self._moments(tile, unknown, note=not tile.rough)
             jets = [moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts]
@@ -293,7 +304,7 @@ class CellProgram:
                 size = np.abs(moved[cut] - unknown[cut]) / np.maximum(bounds[cut], 1e-300)
                 largest = max(largest, float(size.max()))
             # The last step is added to the conjugate kernel to first order; F' needs one evaluation more.
-            if final or (not tile.rough and largest <= (SETTLED if self.tangent else SHORT)):
+            if final or (not tile.rough and largest <= (SETTLED if self.tangent else self.short)):
                 tangents = self._tangents(moments, matrix) if self.tangent else {}
                 tile.last_move = moves
                 residual = (
@@ -385,7 +396,7 @@ class CellProgram:
         evidence, margin = tile.evidence, max(1.0 - rate, 1e-9)
         # An error of one activation passes through all that follow.
         count = max(len(self.cell.factors), 1) * (self.steps or 1)
-        error = (count * (evidence.error + 4e-16) + residual) / margin
+        error = (count * (evidence.error + 4e-16 + tile.turned / margin) + residual) / margin
         info = KernelInfo(steps, residual, error, evidence.fallback_pairs, evidence.methods)
         for phi in self.cell.activations:
             info = info.with_caveat(phi.caveat, phi.shape.inaccuracy / margin) if phi.caveat else info

@@ -16,7 +16,7 @@ from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.deq import RecurrentModel
+from notsodeep.models.deq import VARIANCES, RecurrentModel, refuse_unknown
 from notsodeep.models.explicit import FeedforwardModel, layer_words
 from notsodeep.models.field_equilibrium import TOLERANCE
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
@@ -158,7 +158,9 @@ class ConvDEQ(RecurrentModel, ImageModel):
         filter_size: int = 3,
         padding: str = "zeros",
         readout: str = "flatten",
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, (*VARIANCES, "filter_size", "padding", "readout"))
         self._set_variances(activation, sigma_a2, sigma_b2, bias2)
         self._set_geometry(filter_size, padding, readout)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
@@ -19,7 +20,15 @@ from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
 from notsodeep.models.variances import largest_recurrent_variance
 from notsodeep.validation import as_variance
 
-_VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
+VARIANCES = ("sigma_a2", "sigma_b2", "bias2")
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise a TypeError for arguments that do not exist, with the name of the variance that was meant."""
+    for name in given:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" Did you mean {near[0]}, a variance: the square of a standard deviation?" if near else ""
+        raise TypeError(f"There is no argument {name!r}.{hint} Known: {', '.join(known)}.")
 
 
 class RecurrentModel:
@@ -111,8 +120,14 @@ class DEQ(RecurrentModel, RowModel):
     bias2: float
 
     def __init__(
-        self, activation: Any, sigma_a2: float = 0.2, sigma_b2: float | None = None, bias2: float = 0.0
+        self,
+        activation: Any,
+        sigma_a2: float = 0.2,
+        sigma_b2: float | None = None,
+        bias2: float = 0.0,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, VARIANCES)
         self._set_variances(activation, sigma_a2, sigma_b2, bias2)
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Equilibrium:
@@ -131,16 +146,14 @@ class DEQ(RecurrentModel, RowModel):
             InputError: for a custom callable, unless `write` can give it a serial form.
         """
         # + 0.0 turns -0.0 into 0.0: equal models have equal texts.
-        variances = {name: getattr(self, name) + 0.0 for name in _VARIANCES}
+        variances = {name: getattr(self, name) + 0.0 for name in VARIANCES}
         return {"kind": "deq", "activation": write(self.activation), **variances}
 
     @classmethod
     def from_dict(cls, data: Any) -> DEQ:
         """The DEQ that `to_dict` wrote down."""
-        entry = mapping(data, "a model", ("kind", "activation", *_VARIANCES))
-        return cls(
-            activation_from_dict(entry["activation"]), *(number(entry[key], key) for key in _VARIANCES)
-        )
+        entry = mapping(data, "a model", ("kind", "activation", *VARIANCES))
+        return cls(activation_from_dict(entry["activation"]), *(number(entry[key], key) for key in VARIANCES))
 
     def __str__(self) -> str:
         bias = f", bias2={self.bias2:g}" if self.bias2 else ""
@@ -189,4 +202,4 @@ class UnrolledDEQ(RowModel):
         return f"{self.deq} cut after {self.depth} layers"
 
 
-__all__ = ["DEQ", "RecurrentModel", "UnrolledDEQ"]
+__all__ = ["DEQ", "VARIANCES", "RecurrentModel", "UnrolledDEQ", "refuse_unknown"]

@@ -23,7 +23,7 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.deq import RecurrentModel
+from notsodeep.models.deq import VARIANCES, RecurrentModel, refuse_unknown
 from notsodeep.models.explicit import Explicit, FeedforwardModel, layer_words
 from notsodeep.models.field_equilibrium import evaluate
 from notsodeep.models.programs import EntrywiseTile
@@ -130,7 +130,9 @@ class GraphDEQ(RecurrentModel, GraphModel):
         sigma_a2: float = 0.2,
         sigma_b2: float | None = None,
         bias2: float = 0.0,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(unknown, VARIANCES)
         self._set_propagation(propagation)
         self._set_variances(activation, sigma_a2, sigma_b2, bias2)
 

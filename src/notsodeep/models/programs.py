@@ -19,7 +19,7 @@ from notsodeep.gaussian.interpolation import at_variances
 from notsodeep.gaussian.moments import solve_variance
 from notsodeep.gaussian.shapes import Shape
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.newton import CovarianceSolution, guess_terms, solve_tile
+from notsodeep.models.newton import ROUNDING_OF_ONE, CovarianceSolution, guess_terms, solve_tile
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tiling import equilibrium_tile, mirror_lower
@@ -27,8 +27,10 @@ from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
 NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
-# Rounding of a covariance.
-ROUNDING = 4e-16
+# Rounding of a covariance and of a correlation; angle between signals below which they count as parallel.
+ROUNDING, CORRELATION_ROUNDING, PARALLEL = 4e-16, 8 * 2.0**-52, 1.5 * np.sqrt(ROUNDING_OF_ONE)
+# Standard deviations over which the variation of φ' is taken, and the number of points.
+VARIED, POINTS = 9.0, 4001
 
 
 class RowProgram:
@@ -101,7 +103,7 @@ class PairLayer:
     def __init__(
         self, phi: Activation, equation: PairEquation, rows: Array, columns: Array | None, tangent: bool
     ) -> None:
-        self.equation, self.symmetric = equation, columns is None
+        self.equation, self.symmetric, self.tangent = equation, columns is None, tangent
         others = rows if columns is None else columns
         self.dual = Dual(phi, np.concatenate([rows, others]), pairs=len(rows) * len(others))
         self.phi = self.dual.phi
@@ -137,14 +139,14 @@ class PairLayer:
             worst = max(worst, self.equation.feedback * float((size / side.variances).max()))
         return 10.0 * 2.0**-52 * worst
 
-    def _evidence(self, solution: CovarianceSolution) -> KernelInfo:
-        """How far F and F' may be off: errors of F, of the solution and of rounding."""
+    def _evidence(self, solution: CovarianceSolution, turned: float) -> KernelInfo:
+        """How far F and F' may be off: errors of F, of the solution and of rounding, `turned` that of F'."""
         evidence, rate = solution.evidence, self.equation.feedback * self.steepest
         if rate >= 1.0:
             # Where the bound on all correlations is not a contraction, those of these pairs may be.
             rate = self.equation.feedback * float(np.abs(solution.slope).max(initial=0.0))
         margin = max(1.0 - rate, 1e-9)
-        error = (evidence.error + solution.residual + ROUNDING) / margin
+        error = (evidence.error + solution.residual + ROUNDING + turned / margin) / margin
         info = KernelInfo(solution.steps, solution.residual, error, evidence.fallback_pairs, evidence.methods)
         return info.with_caveat(self.phi.caveat, self.phi.shape.inaccuracy / margin)
 
@@ -183,7 +185,11 @@ class PairLayer:
             self.dual, left, right, forcing, equation.feedback, guesses, lower=diagonal, condition=self.condition,
             noise=self.noise,
         )  # fmt: skip
-        value, slope, info = solution.value, solution.slope, self._evidence(solution)
+        value, slope, turned = solution.value, solution.slope, 0.0
+        if self.tangent and is_kinked(self.phi) and self.phi.shape.pieces is None:
+            # Nearly parallel pairs of straight pieces are known by their distance.
+            turned = slope_rounding(self.dual, left, right, solution.covariance[None], diagonal=diagonal)
+        info = self._evidence(solution, turned)
         if near is not None:
             near.correct(self.phi, equation, left, right, slope)
         number = rows.start + 3 * columns.start
@@ -205,6 +211,48 @@ def _condition(shape: Shape, logs: tuple[float, float]) -> float:
     q = probes_of(logs)
     steep = np.maximum(shape.derivative_second_moment(q), 1e-300)
     return float(np.max(q * shape.expectation(q, lambda xi, x: shape(x, 2) ** 2) / steep))
+
+
+def slope_rounding(dual: Dual, left: Side, right: Side, covariance: Array, *, diagonal: bool) -> float:
+    """How much rounding of the inner products may change F' of a tile, relative to √(E1 E1').
+
+    The density of (u, v) is at most 1/(2π√(qq' - c²)), so that |∂F'/∂c| is at most the square of the variation of φ'
+    times this; without kinks it is at most √(E[φ''(u)²] E[φ''(v)²]) as well.
+
+    Args:
+        dual: F and F'.
+        left: the rows.
+        right: the columns.
+        covariance: covariances (stack, n, m); those of a diagonal tile with themselves are exact.
+        diagonal: the tile is on the diagonal of a symmetric kernel.
+    """
+    phi, delta = dual.phi, CORRELATION_ROUNDING
+    if dual.is_constant:
+        return 0.0
+    rho = np.abs(covariance) / (left.root[:, :, None] * right.root[:, None, :])
+    if diagonal:
+        place = np.arange(rho.shape[1])
+        rho[:, place, place] = 0.0
+    width = np.sqrt(np.maximum((1.0 - rho) * (1.0 + rho), 0.0))
+    angle = np.where(width <= PARALLEL, PARALLEL, delta / np.maximum(width, PARALLEL))
+    reach = np.exp2(np.ceil(np.log2(VARIED * np.sqrt(max(np.exp(dual.range[1]), 1e-300)))))
+    variation = (phi.amplitude * phi.gain * _slope_variation(phi.shape, float(reach))) ** 2 / (2.0 * np.pi)
+    speed = np.sqrt(np.maximum(left.steep[:, :, None] * right.steep[:, None, :], 1e-300))
+    silent = left.silent[:, :, None] | right.silent[:, None, :]
+    worst = float(np.where(silent, 0.0, variation * angle / speed).max(initial=0.0))
+    return worst if is_kinked(phi) else min(worst, delta * _condition(phi.shape, dual.range))
+
+
+@lru_cache(maxsize=256)
+def _slope_variation(shape: Shape, reach: float) -> float:
+    """The total variation of φ' up to this distance from zero."""
+    if shape.pieces is not None:
+        return float(np.abs(shape.pieces.weights).sum())
+    steps = np.sinh(np.linspace(0.0, np.arcsinh(reach / shape.feature), POINTS)) * shape.feature
+    kinks = np.array(shape.kinks)
+    sides = [np.nextafter(kinks, end) for end in (-np.inf, np.inf)]
+    x = np.sort(np.concatenate([-steps, steps, *sides]))
+    return float(np.abs(np.diff(shape(x[np.abs(x) <= reach], 1))).sum())
 
 
 @lru_cache(maxsize=256)

@@ -25,6 +25,8 @@ RIDGE, POINT = 0.3, 1e-12
 # Accuracy of this quadrature, relative to √(S S').
 OWN = 4e-12
 ROUNDING = 8 * 2.0**-52
+# Probability of a normal variable beyond REACH.
+BEYOND = 2e-19
 # Panels of a line, at most: what oscillates faster is not recomputed.
 MOST_PANELS = 150
 # Variances below this are zero.
@@ -226,6 +228,7 @@ class SpotCheck:
         results = np.array(
             [dual(phi, *one, slope=self.tangent, halvings=halvings) for one in pairs[:3].T.tolist()]
         )
+        results[_is_beyond_reach(phi, variances, second, steep).any(axis=0)] = np.nan
         # Of a variable without variance nothing is integrated.
         size = np.where(energy > SMALLEST, energy, np.inf)
         differences = np.abs(results[:, 0] - pairs[3]) / size
@@ -236,6 +239,14 @@ class SpotCheck:
             differences = np.maximum(differences, np.abs(results[:, 1] - pairs[4]) / speed)
             rounding = rounding + _slope_rounding(phi, variances, covariance, speed)
         return differences, rounding
+
+
+def _is_beyond_reach(phi: Activation, variances: Array, second: Array, steep: Array) -> Array:
+    """Whether the panels leave out more of S or E1 than this quadrature may: of relu(x - 2) at a small variance."""
+    ends = np.array([-REACH, REACH])[:, None, None] * np.sqrt(variances)
+    with np.errstate(all="ignore"):
+        parts = [(phi(ends) ** 2).sum(axis=0) / second, (phi.derivative(ends) ** 2).sum(axis=0) / steep]
+    return np.asarray(np.maximum(*parts) * BEYOND > OWN)
 
 
 @njit(**OPTIONS)
