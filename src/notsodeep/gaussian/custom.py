@@ -167,9 +167,9 @@ class Custom(Shape):
             self.refuse_kink(error.position)
         except panels.TooLongError:
             raise InputError(
-                f"The activation {self.name!r} varies too often between ±{limit:g} to be resolved there: it takes more "
-                f"than {panels.MOST} polynomials of degree {panels.DEGREE}. Scale the samples down, so that "
-                f"pre-activations are smaller, or lower the variances of the weights."
+                f"The activation {self.name!r} varies too fast to be resolved between ±{limit:g}: it takes more than "
+                f"{panels.MOST} polynomials of degree {panels.DEGREE}. Scale the samples down, so that pre-activations "
+                "are smaller, or use a slower function."
             ) from None
 
     def _panels_around(self, x: Array) -> Panels:
