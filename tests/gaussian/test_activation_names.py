@@ -74,7 +74,7 @@ def test_a_formula_is_read_as_one() -> None:
         (nn.GELU("tanh"), r"approximate='tanh'.*formula"),
         (nn.Threshold, r"Threshold is a class that needs arguments"),
         (np.add, r"numpy's add"),
-        (lambda x: x, r"custom_activation\(f\)"),
+        (lambda x: abs(x), r"custom_activation\(f, kinks="),
         (3, r"not int"),
     ],
 )
