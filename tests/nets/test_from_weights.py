@@ -59,6 +59,10 @@ def test_filters_trained_elsewhere_make_the_same_function(padding: str, pool: bo
         ({"readout": torch.zeros(2, 5)}, "a column for each of the 3 units"),
         ({"readout": nn.Sequential()}, "readout must be linear"),
         ({"readout": (torch.ones(1, 3), torch.ones(2))}, "a number for each of the 1 outputs"),
+        ({"readout": (torch.ones(3), torch.ones(1))}, r"For one output pass a row, \(1, units\)"),
+        ({"readout": (np.ones(3), 0.5)}, r"For one output pass a row, \(1, units\)"),
+        ({"readout": np.ones(3)}, r"For one output pass a row, \(1, units\)"),
+        ({"readout": ([[1.0], [1.0, 2.0]], np.ones(2))}, "readout cannot be read as an array"),
         ({"U": torch.ones(3, 2).to_sparse()}, "U must be an ordinary tensor"),
         ({"W": torch.empty(3, 3, device="meta")}, "W must be an ordinary tensor"),
         ({"W": torch.full((3, 3), torch.nan)}, "NaN"),
@@ -89,3 +93,10 @@ def test_weights_in_every_memory_layout() -> None:
     expected = DEQNet.from_weights(W, U)(X)
     for turned in (lambda a: a[::-1].copy()[::-1], lambda a: a.astype(">f8"), np.asfortranarray):
         assert torch.equal(DEQNet.from_weights(turned(W), turned(U))(X), expected)
+
+
+def test_an_integer_readout_with_a_bias_is_read() -> None:
+    W, U, rows = gaussian_rows(3, 3, 1) / 4, gaussian_rows(3, 2, 2), gaussian_rows(5, 2, 3)
+    expected = DEQNet.from_weights(W, U)(rows) @ torch.tensor([[1.0, 2.0, 3.0]], dtype=W.dtype).mT + 4.0
+    for readout in ((np.array([[1, 2, 3]]), np.array([4])), (torch.tensor([[1, 2, 3]]), torch.tensor([4]))):
+        assert torch.allclose(DEQNet.from_weights(W, U, readout=readout)(rows), expected, atol=1e-12)

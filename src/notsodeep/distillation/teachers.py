@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -64,11 +64,10 @@ class Teacher:
             owner = part if isinstance(part, nn.Module) else getattr(part, "__self__", None)
             if isinstance(owner, nn.Module):
                 owner.eval()
-        if isinstance(teacher, EquilibriumNet):
-            teacher._settings = replace(teacher._settings, on_failure="ignore")
-            return cls(teacher, teacher, None)
-        if isinstance(teacher, CellNet):
+        if isinstance(teacher, EquilibriumNet | CellNet):
             teacher.on_failure = "ignore"
+        if isinstance(teacher, EquilibriumNet):
+            return cls(teacher, teacher, None)
         return cls(teacher, None, None if cell is None else _module_cell(cell, readout, z0, X))
 
     @torch.no_grad()

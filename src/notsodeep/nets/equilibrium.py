@@ -23,6 +23,8 @@ from notsodeep.nets.linear_maps import LinearMap
 from notsodeep.nets.torch_activation import TorchActivation
 
 ON_FAILURE = ("raise", "warn", "ignore")
+# The first forward pass with rows that do not converge warns, a gradient through such rows raises.
+ONCE = "warn once"
 _SECOND = (
     "Second derivatives through an equilibrium are not available. Use first derivatives, or unroll the iteration of "
     "the network's `cell`."
@@ -41,10 +43,18 @@ class EquilibriumSettings:
     on_solve: Callable[[SolveReport], None] | None = None
     on_adjoint: Callable[[SolveReport], None] | None = None
     connection: Connection = field(default_factory=DenseConnection)
+    advice: str = "lower sigma_a2, or train with contractive=True."
+    # Problems of the forward pass that its gradient raises.
+    refused: list[ConvergenceError] = field(default_factory=list)
 
     def linear_map(self, recurrent: Tensor) -> LinearMap:
         """W = σ_a A."""
         return self.connection.linear_map(recurrent, self.factor)
+
+    def refuse_gradient(self) -> None:
+        """Raise what a forward pass let through: rows that did not converge have no gradient."""
+        if self.refused:
+            raise self.refused[0]
 
 
 def equilibrium(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
@@ -127,7 +137,12 @@ class _Equilibrium(torch.autograd.Function):
             settings.on_solve(report)
         if not report.converged and settings.on_failure != "ignore":
             predicted = _predicted(recurrent, drive, report, settings)
-            check_report(report, "The equilibrium", settings.on_failure, settings.solver, predicted)
+            try:
+                _check(report, "The equilibrium", settings, settings.solver, predicted)
+            except ConvergenceError as error:
+                if settings.on_failure != ONCE:
+                    raise
+                settings.refused.append(error.with_traceback(None))
         return h
 
     @staticmethod
@@ -140,6 +155,7 @@ class _Equilibrium(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None]:
         recurrent, h = ctx.saved_tensors
         settings = ctx.settings
+        settings.refuse_gradient()
         t = adjoint(recurrent, h, cotangents[0], settings)
         if not ctx.needs_input_grad[0]:
             return None, t, None
@@ -150,6 +166,7 @@ class _Equilibrium(torch.autograd.Function):
         """dh = W D dh + dW φ(h) + du, docs/theory.md (9.3)."""
         recurrent, h = ctx.saved_tensors
         settings = ctx.settings
+        settings.refuse_gradient()
         right = torch.zeros_like(h) if drive is None else drive
         if weights is not None:
             right = right + settings.connection.image(weights, settings.factor * settings.phi(h))
@@ -188,9 +205,7 @@ class _Adjoint(FirstOrder):
         t, report = solve(problem, settings.adjoint)
         if settings.on_adjoint is not None:
             settings.on_adjoint(report)
-        check_report(
-            report, "The adjoint equation of the backward pass", settings.on_failure, settings.adjoint
-        )
+        _check(report, "The adjoint equation of the backward pass", settings, settings.adjoint)
         return t
 
     @staticmethod
@@ -206,7 +221,7 @@ class _TangentSolve(FirstOrder):
         problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
         tangent, report = solve(problem, settings.adjoint)
         what = "The tangent equation of forward-mode derivatives"
-        check_report(report, what, settings.on_failure, settings.adjoint)
+        _check(report, what, settings, settings.adjoint)
         return tangent
 
     @staticmethod
@@ -223,6 +238,13 @@ def _predicted(recurrent: Tensor, drive: Tensor, report: SolveReport, settings: 
         return ""
     # The activation of the settings has the factor 1/√m.
     return " " + predicted_rate(settings.phi.phi.scaled(sqrt(units)), sigma_a2, forcing)
+
+
+def _check(
+    report: SolveReport, what: str, settings: EquilibriumSettings, options: SolverOptions, predicted: str = ""
+) -> None:
+    on_failure = "raise" if settings.on_failure == ONCE else settings.on_failure
+    check_report(report, what, on_failure, options, predicted, settings.advice)
 
 
 def check_report(

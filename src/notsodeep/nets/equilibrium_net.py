@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,10 +12,10 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from notsodeep.errors import InputError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
 from notsodeep.nets.connections import Connection
-from notsodeep.nets.equilibrium import ON_FAILURE, EquilibriumSettings, adjoint, equilibrium
+from notsodeep.nets.equilibrium import ON_FAILURE, ONCE, EquilibriumSettings, adjoint, equilibrium
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions, as_solver_options
 from notsodeep.nets.linear_maps import NormTracker
@@ -64,7 +65,9 @@ class EquilibriumNet(Net):
         adjoint: solver of the backward pass; the same if not given.
         contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`; for filters
             of q taps ||σ_a A/√(qm)||₂ Lip(φ).
-        on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
+        on_failure: "raise", "warn" or "ignore" when a sample does not converge; "warn once": forward passes return
+            every sample and the first one warns, but a gradient through such samples raises. `last_solve` always has
+            the residuals, and the places of these samples.
         dtype: float32 if not given.
         device: device of the parameters.
         output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
@@ -102,7 +105,6 @@ class EquilibriumNet(Net):
     ) -> None:
         sizes = (prod(sample_shape), connection.features_of(units), out_features)
         super().__init__(*sizes, train, scaling, dtype, device, output_scale)
-        one_of(on_failure, ON_FAILURE, "on_failure")
         self._place_layers(sample_shape, connection, units)
         self.spec = spec
         forward = as_solver_options(solver, "solver")
@@ -120,10 +122,12 @@ class EquilibriumNet(Net):
             sqrt(spec.sigma_a2 / connection.taps) * self.factors["recurrent"],
             forward,
             as_solver_options(adjoint, "adjoint", forward),
-            on_failure,
+            one_of(on_failure, (*ON_FAILURE, ONCE), "on_failure"),
             connection=connection,
         )
         self._lipschitz = spec.activation.lipschitz
+        self._refused: list[ConvergenceError] = []
+        self._has_warned = False
         self.clear_cache()
         self.bound = _bound(contractive)
         self._refuse_expanding_start()
@@ -155,11 +159,35 @@ class EquilibriumNet(Net):
             self._settings,
             on_solve=partial(setattr, self, "last_solve"),
             on_adjoint=partial(setattr, self, "last_adjoint"),
+            refused=[],
         )
         # Under autocast too an equilibrium is solved in the precision of the weights: half of it would not converge.
         rows = self._rows(X)
         with torch.autocast(rows.device.type, enabled=False):
-            return equilibrium(self.recurrent, self._drive(rows), settings)
+            h = equilibrium(self.recurrent, self._drive(rows), settings)
+        self._refused = settings.refused
+        if settings.refused and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{settings.refused[0]} These rows are returned with their best states; later passes do not warn. "
+                "on_failure='raise', 'warn' or 'ignore' decides, and last_solve.unsolved has their places.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return h
+
+    @property
+    def on_failure(self) -> str:
+        """What happens when a sample does not converge."""
+        return self._settings.on_failure
+
+    @on_failure.setter
+    def on_failure(self, value: str) -> None:
+        self._settings = replace(self._settings, on_failure=one_of(value, (*ON_FAILURE, ONCE), "on_failure"))
+
+    def refuse_unsolved(self) -> None:
+        """Raise an error if the last forward pass only warned of samples that did not converge."""
+        replace(self._settings, refused=self._refused).refuse_gradient()
 
     def cell(self, z: Tensor, X: Tensor) -> Tensor:
         """One evaluation φ(σ_a A z + σ_b B x + σ_c b)/√m at any state z, (rows, layer_size); differentiable."""

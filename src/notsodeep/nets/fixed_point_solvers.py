@@ -33,6 +33,8 @@ _BETTER = 0.9
 _SHARE, _PATIENCE, _PROGRESS, _LEAST_SHARE = 0.5, 20, 0.98, 1.0 / 64.0
 # Anderson starts again from the best state when the residual is larger by this factor.
 _LOST = 100.0
+# A report lists at most this many samples.
+_SHOWN = 12
 _TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -126,11 +128,22 @@ class SolveReport(Shown):
     @property
     def converged(self) -> bool:
         """Whether every sample reached the tolerance."""
-        return bool((self.residuals <= self.tolerance).all())
+        return bool(self.settled.all())
+
+    @property
+    def settled(self) -> Tensor:
+        """Whether each sample reached the tolerance."""
+        return self.residuals <= self.tolerance
+
+    @property
+    def unsolved(self) -> Tensor:
+        """The places of the samples that did not converge."""
+        return (~self.settled).nonzero().squeeze(1)
 
     def __str__(self) -> str:
-        late = int((~(self.residuals <= self.tolerance)).sum())
-        failed = f"{late} of {len(self.residuals)} samples did not converge"
+        late = self.unsolved.tolist()
+        rows = ", ".join(map(str, late[:_SHOWN])) + (", …" if len(late) > _SHOWN else "")
+        failed = f"{len(late)} of {len(self.residuals)} samples did not converge (rows {rows})"
         verdict, stages = failed if late else "all samples converged", "; ".join(map(str, self.stages))
         return f"{verdict} in {self.steps} steps ({stages}), tolerance {self.tolerance:.1e}"
 

@@ -157,6 +157,9 @@ class Net(nn.Module):
         """Called after every optimiser step: enforce the bound on `contraction`, and return it."""
         return None
 
+    def refuse_unsolved(self) -> None:
+        """Raise an error if the last forward pass only warned of samples that did not converge."""
+
     @property
     def solver_settings(self) -> str:
         """Everything that determines how equilibria and their gradients are computed, as text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod, sqrt
 from typing import Any, ClassVar, TypeVar
 
@@ -14,6 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, Model
 from notsodeep.models.mixing import Convolution
 from notsodeep.nets.connections import DenseConnection, FilterConnection
+from notsodeep.nets.equilibrium import ONCE
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.modules import Net, network_of
@@ -21,6 +23,7 @@ from notsodeep.validation import as_count, as_real
 
 # The largest variance of recurrent weights that `DEQNet.from_weights` states.
 _LARGEST_VARIANCE = 0.99
+_ADVICE = "leave these samples out, or accept the best states with on_failure='ignore'."
 Loaded = TypeVar("Loaded", bound=EquilibriumNet)
 
 
@@ -90,7 +93,8 @@ class DEQNet(RowNet, EquilibriumNet):
             readout: a `torch.nn.Linear`, weights V (outputs, m), or a pair (V, c) with a bias c (outputs,); None for
                 the equilibrium itself.
             train: "all" or "readout".
-            options: of `DEQNet`: solver, adjoint, on_failure, …; dtype and device are those of W unless given.
+            options: of `DEQNet`: solver, adjoint, on_failure ("warn once" if not given), …; dtype and device are those
+                of W unless given.
 
         The weights are copied. Variances of the model (`spec`) are estimated from W, U and b. A variance of W of 1 or
         more, which a model cannot have, becomes 0.99: the function is the same, but its kernels at infinite width are
@@ -166,7 +170,8 @@ class ConvDEQNet(ImageNet, EquilibriumNet):
             padding: "zeros" or "circular".
             pool: whether the readout sees the mean of z over positions.
             train: "all" or "readout".
-            options: keyword arguments of `ConvDEQNet`; dtype and device are those of W unless given.
+            options: keyword arguments of `ConvDEQNet`, on_failure "warn once" if not given; dtype and device are those
+                of W unless given.
 
         The filters are copied. Variances of the model (`spec`) are computed from them, as `DEQNet.from_weights` does.
         """
@@ -293,7 +298,7 @@ def _variances(weights: PlainWeights) -> tuple[float, float, float]:
 def _options_of(weights: PlainWeights, train: str, options: dict[str, Any]) -> dict[str, Any]:
     """Options of a network of the precision and on the device of its weights."""
     place = {"dtype": weights.recurrent.dtype, "device": weights.recurrent.device}
-    return {"train": train, "seed": 0, **place, **options}
+    return {"train": train, "seed": 0, "on_failure": ONCE, **place, **options}
 
 
 @torch.no_grad()
@@ -311,6 +316,8 @@ def _load_plain_weights(net: Loaded, weights: PlainWeights) -> Loaded:
         net.bias.copy_(weights.bias / sqrt(net.spec.bias2))
     if bool(weights.readout_bias.any()):
         net.readout_bias = weights.readout_bias.detach().to(net.readout, copy=True)
+    # What could be changed before weights are drawn is no advice here.
+    net._settings = replace(net._settings, advice=_ADVICE)
     net.clear_cache()
     return net
 
@@ -336,7 +343,7 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = 
     offset = None
     if isinstance(readout, nn.Linear):
         offset, readout = readout.bias, readout.weight
-    elif isinstance(readout, tuple) and len(readout) == 2 and np.ndim(readout[0]) == 2:
+    elif isinstance(readout, tuple) and len(readout) == 2 and not _are_rows(*readout):
         readout, offset = readout
     if callable(readout) and not isinstance(readout, Tensor):
         raise InputError(
@@ -361,8 +368,18 @@ def plain_matrices(W: Any, U: Any, b: Any, readout: Any, features: int | None = 
 def _matrix(given: Any, name: str, like: Tensor | None) -> Tensor:
     values = _numbers(given, name, like)
     if values.ndim != 2:
-        raise InputError(f"{name} must be a matrix; got shape {tuple(values.shape)}.")
+        hint = " For one output pass a row, (1, units)." if name == "readout" and values.ndim == 1 else ""
+        raise InputError(f"{name} must be a matrix; got shape {tuple(values.shape)}.{hint}")
     return values
+
+
+def _are_rows(one: Any, other: Any) -> bool:
+    """Whether the two entries of a tuple are rows of a matrix rather than weights and a bias."""
+    try:
+        return bool(np.shape(one) == np.shape(other))
+    except ValueError:
+        # Lists of unequal lengths, which are refused where they are read.
+        return False
 
 
 def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:

@@ -145,6 +145,7 @@ def compute_features(module: Net, X: Any, *, log: list[SolveReport] | None = Non
     with torch.no_grad():
         for start in range(0, len(samples), rows):
             features[start : start + rows] = module.features(samples[start : start + rows])
+            module.refuse_unsolved()
             if log is not None and module.last_solve is not None:
                 log.append(module.last_solve)
     return features

@@ -24,8 +24,9 @@ _STARTS = {
 }  # fmt: skip
 # Far from the seeds of modules: equal numbers in weights and states are not independent.
 _SEED = 10**12
-# Refused are deviations of more standard errors than this that are also larger than this share of the second moment.
-_ERRORS, _SHARE = 5.0, 0.05
+# Refused are mean deviations, and unequal ones, of more standard errors than these that are also larger than this share
+# of the second moment. A scatter has long tails: its deviations may have few directions.
+_MEAN_ERRORS, _SCATTER_ERRORS, _SHARE = 5.0, 9.0, 0.05
 
 
 def check_read_cell(
@@ -173,7 +174,7 @@ def _deviation(values: Tensor, references: Tensor, unit: float, narrowing: float
     mean = drawn.mean(0)
     deviations, variance = values.flatten() - mean, narrowing * (1.0 + 1.0 / count)
     shift, noise = float(deviations.mean()), sqrt(variance * float(drawn.mean(1).var()))
-    if abs(shift) > max(_ERRORS * noise, _SHARE * unit):
+    if abs(shift) > max(_MEAN_ERRORS * noise, _SHARE * unit):
         expected = float(mean.mean())
         share = float(values.mean()) / expected if abs(expected) > _SHARE * unit else 0.0
         ratio = f"{share:.3g} times as large, " if share else ""
@@ -185,7 +186,7 @@ def _deviation(values: Tensor, references: Tensor, unit: float, narrowing: float
     scatter = deviations.std()
     scatters = sqrt(variance / (1.0 - 1.0 / count)) * (drawn - mean).std(1)
     excess = float((scatter.square() - scatters.mean().square()).clamp_min(0.0).sqrt())
-    if float(scatter) > float(scatters.mean() + _ERRORS * scatters.std()) and excess > _SHARE * unit:
+    if float(scatter) > float(scatters.mean() + _SCATTER_ERRORS * scatters.std()) and excess > _SHARE * unit:
         times = float(scatter / scatters.mean())
         return f"scatter {times:.3g} times as much around those of the cell as its width explains"
     return ""

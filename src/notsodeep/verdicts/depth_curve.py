@@ -22,6 +22,8 @@ from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, one_of
 
+_WORDS = ("measure", "chance", "kernel", "model", "source", "unsolved")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DepthCurve(Shown):
@@ -42,6 +44,7 @@ class DepthCurve(Shown):
         kernel: which kernel; "" for a trained network.
         model: the model in words.
         source: description of the samples.
+        unsolved: number of samples that are left out because a trained network does not reach its equilibrium on them.
     """
 
     steps: Array
@@ -55,6 +58,7 @@ class DepthCurve(Shown):
     kernel: str
     model: str
     source: str
+    unsolved: int = 0
 
     @property
     def steps_needed(self) -> int | float:
@@ -128,7 +132,7 @@ class DepthCurve(Shown):
             "kernel_error": plain(self.kernel_error),
             "ridge": plain(self.ridge),
             "steps_needed": None if np.isinf(self.steps_needed) else self.steps_needed,
-            **{name: getattr(self, name) for name in ("measure", "chance", "kernel", "model", "source")},
+            **{name: getattr(self, name) for name in _WORDS},
         }
 
     def __str__(self) -> str:
@@ -201,7 +205,8 @@ def depth_curve(
 
     Raises:
         InputError: for input that cannot be used.
-        ConvergenceError: if the model or the network has no equilibrium on some sample.
+        ConvergenceError: if the model has no equilibrium on some sample, or the network on more than 5 % of them; fewer
+            are left out, and `unsolved` is their number.
     """
     numbers = sorted({as_count(one, "steps") for one in steps})
     if not numbers:

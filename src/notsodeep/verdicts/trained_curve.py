@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from notsodeep.errors import InputError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.learning.trained_kernel import TrainedKernel
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.samples import as_inputs
@@ -21,6 +21,8 @@ from notsodeep.validation import Array, frozen
 
 # Largest number of samples, half for the fit and half for the measurement; the smallest number; samples per call.
 _MOST, _LEAST, _BATCH = 1400, 40, 256
+# Samples without an equilibrium are left out up to this share.
+_UNSOLVED = 0.05
 # Ridges to choose from, relative to the mean eigenvalue.
 _RIDGES = 10.0 ** np.arange(-10.0, 3.0, 2.0)
 
@@ -39,19 +41,27 @@ def network_scores(net: Any, X: Any, steps: Sequence[int], seed: int, report: Re
             f"{len(samples)} samples are too few for a trained network: {_LEAST} or more are needed."
         )
     order = np.random.default_rng(seed).permutation(len(samples))[:_MOST]
-    frozen_net, half = copy.deepcopy(net).eval(), len(order) // 2
+    frozen_net = copy.deepcopy(net).eval()
+    frozen_net.on_failure = "ignore"
+    unsolved = 0
     outputs: list[Array] = []
     features: list[list[Array]] = [[] for _ in steps]
     batches = torch.split(samples[torch.as_tensor(order)], _BATCH)
     with torch.no_grad():
         for number, batch in enumerate(batches):
             report(number, len(batches), partial("batch {}".format, number + 1))
-            outputs.append(_array(frozen_net(batch)))
-            for parts, state in zip(features, _states(frozen_net, batch, steps), strict=True):
+            every, solve = frozen_net(batch), frozen_net.last_solve
+            settled = torch.ones(len(batch), dtype=torch.bool) if solve is None else solve.settled
+            unsolved += int((~settled).sum())
+            outputs.append(_array(every[settled]))
+            for parts, state in zip(features, _states(frozen_net, batch[settled], steps), strict=True):
                 parts.append(_array(state))
+    _refuse_too_many(unsolved, len(order))
     weights = frozen_net.plain_weights()
     readout, bias = _array(weights.readout), _array(weights.readout_bias)
     goal = np.concatenate(outputs)
+    half = len(goal) // 2
+    left_out = f"; {unsolved} without an equilibrium left out" if unsolved else ""
     found = [_refitted(np.concatenate(parts), readout, bias, goal, half) for parts in features]
     scores = np.array([_scores(one, goal[half:]) for one in (*found, goal[half:])])
     nothing = frozen(np.full(len(scores), np.nan))
@@ -64,8 +74,20 @@ def network_scores(net: Any, X: Any, steps: Sequence[int], seed: int, report: Re
         "chance": 0.0,
         "kernel": "",
         "model": f"{type(net).__name__} of {net.spec}",
-        "source": f"{len(order) - half} samples, readout fitted on {half} others",
+        "source": f"{len(goal) - half} samples, readout fitted on {half} others{left_out}",
+        "unsolved": unsolved,
     }
+
+
+def _refuse_too_many(unsolved: int, samples: int) -> None:
+    """Refuse a network that does not reach its equilibrium on more than a small share of the samples."""
+    if unsolved > _UNSOLVED * samples:
+        raise ConvergenceError(
+            f"The solver reaches no equilibrium for {unsolved} of {samples} samples; up to {_UNSOLVED:.0%} are left "
+            "out.",
+            "Build the network with solver=SolverOptions(max_steps=..., tolerance=...) that allows more steps or a "
+            "larger residual, or leave such samples out (last_solve.unsolved of a forward pass has their places).",
+        )
 
 
 def _states(net: EquilibriumNet, X: Tensor, steps: Sequence[int]) -> Iterator[Tensor]:

@@ -215,7 +215,9 @@ def verdict(
                 return found if richness is None else _after_learning(found, model, X, y, richness, seed)
             return _of_network(model, X, target_agreement, epochs, seed, report)
         except ConvergenceError as error:
-            reason = f"The DEQ has no equilibrium on these samples. {error}"
+            reason = str(error)
+            if isinstance(model, Model):
+                reason = f"The DEQ has no equilibrium on these samples. {error}"
             return Verdict("unsure", reason, None)
 
 
@@ -278,7 +280,11 @@ def _of_network(net: Any, X: Any, target: float, epochs: int, seed: int, report:
 
     curve = curve_of_scores(**network_scores(net, X, STEPS, seed, report))
     distilled = distill(net, X, target_agreement=target, epochs=epochs, seed=seed, progress=report)
-    return Verdict(*decide_trained(distilled), curve, distilled=distilled)
+    found = Verdict(*decide_trained(distilled), curve, distilled=distilled)
+    if not curve.unsolved:
+        return found
+    words = f"{curve.unsolved} samples without an equilibrium are left out of the depth curve."
+    return replace(found, reason=f"{found.reason} {words}")
 
 
 # --- the rules: from a depth curve, or from a distillation, to "replace", "keep" or "unsure" --------------------------
