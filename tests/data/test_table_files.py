@@ -118,6 +118,7 @@ TEXTS = {
     b"1,inf\n": "NaN or infinite",
     b"\xff\xfe1\x00": "not text in UTF-8",
     b"1;2\n": "separated by semicolons",
+    b",\n,\n": "no rows",
 }
 
 
@@ -288,6 +289,15 @@ def test_a_parquet_file_has_the_columns_of_the_same_csv_file() -> None:
     frame.assign(when=pandas.Timestamp("2020-01-01")).to_parquet("rows.parquet")
     with pytest.raises(InputError, match=r"'when' of rows\.parquet holds datetime"):
         open_table("rows.parquet")
+
+
+def test_years_are_names_of_columns_and_labels_are_not() -> None:
+    Path("rows.csv").write_text("2020,2021,region\n1,2,north\n3,4,south\n5,6,north\n", encoding="utf-8")
+    table = open_table("rows.csv", label_column="region")
+    np.testing.assert_array_equal(table.rows, [[1, 2], [3, 4], [5, 6]])
+    assert table.notes == ("The first row, 2020, 2021, region, was read as a header.",)
+    Path("rows.csv").write_text("5.1,3.5,setosa\n4.9,3,setosa\n7,3.2,versicolor\n", encoding="utf-8")
+    assert open_table("rows.csv", label_column="-1").rows.shape == (3, 2)
 
 
 def test_text_of_many_words_is_left_out() -> None:

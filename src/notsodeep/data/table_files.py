@@ -279,10 +279,12 @@ def _csv_text(path: Path, **options: Any) -> Any:
             f"The file {path} is not text in UTF-8. Save it as plain CSV, or as a NPY file."
         ) from None
     except pandas.errors.EmptyDataError:
-        raise InputError(f"The file {path} has no rows. One sample in each row is needed.") from None
+        text = pandas.DataFrame([[None]])
     except pandas.errors.ParserError as error:
         raise InputError(f"The file {path} is not a table: {error}") from None
     text = text[: (text[0].last_valid_index() or 0) + 1] if text.shape[1] == 1 else text.dropna(how="all")
+    if text.isna().all(axis=None):
+        raise InputError(f"The file {path} has no rows. One sample in each row is needed.")
     for sign, word in ((";", "semicolons"), ("\t", "tabs")):
         if text.shape[1] == 1 and sign in str(text.iloc[0, 0]):
             raise InputError(
@@ -297,18 +299,23 @@ def _csv_frame(path: Path) -> tuple[Any, list[str]]:
     notes: list[str] = []
     names, body = text.iloc[0].fillna("").str.strip().tolist(), text[1:]
     numbers = [name for name in names if _is_number(name)]
-    # The 0, 1, 2, … of pandas; fewer than three could be a sample, unless beside a word that is no label.
+    # Numbers are names beside words that are no labels, which would occur again; alone only the 0, 1, 2, … of pandas.
     words = set(names) - set(numbers)
-    counted = numbers == [str(count) for count in range(len(numbers))]
-    named = len(numbers) > 2 or (words and not body.isin(words).any(axis=None))
-    if numbers and not (len(body) and counted and named):
+    if words:
+        named = not body.isin(words).any(axis=None)
+    else:
+        named = len(numbers) > 2 and numbers == [str(count) for count in range(len(numbers))]
+    if numbers and not (len(body) and named):
         text.columns = [str(number + 1) for number in range(len(names))]
         first = text["1"].tolist()
         if len(first) > 2 and len(names) > 1 and first == [str(number) for number in range(len(first))]:
             return text.drop(columns="1"), ["The first column numbers the rows and was skipped."]
         return text, notes
     if numbers:
-        notes = ["The first row, 0, 1, 2, …, was read as a header."]
+        shown = ", ".join(names[:6])[:_LONGEST_CELL]
+        notes = [
+            f"The first row, {shown}{', …' * (len(shown) < len(', '.join(names)))}, was read as a header."
+        ]
     body.columns = names
     return body, notes
 
