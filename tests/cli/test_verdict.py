@@ -46,7 +46,7 @@ def test_a_trained_deq_comes_from_a_file(tmp_path: Path) -> None:
     assert "Can a few explicit layers replace the DEQ?" in text
     assert "Rows taken as they are" in text
     refused = RUN.invoke(app, [*arguments, "--max-steps", "5"])
-    assert "Leave out --model, --kernel, --max-steps and --compared" in str(refused.exception)
+    assert "Leave out --model, --kernel, --max-steps, --compared and" in str(refused.exception)
 
 
 def test_the_exit_code_says_unsure_where_the_model_has_no_solution(tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import ridge_with_intercept
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.metrics import log_loss
+from sklearn.svm import SVC
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
@@ -49,8 +52,8 @@ def test_predictions_are_those_of_a_dense_solve(kernel, case):
     rows, new_rows = scaled(X, new)
     deq = nsd.DEQ(phi, sigma_a2, sigma_b2, bias2)
     K = KERNELS[kernel](deq, rows)
-    dual = np.linalg.solve(K + 0.3 * np.eye(len(X)), y - y.mean(axis=0))
-    expected = KERNELS[kernel](deq, new_rows, rows) @ dual + y.mean(axis=0)
+    dual, intercept = ridge_with_intercept(K, y, 0.3)
+    expected = KERNELS[kernel](deq, new_rows, rows) @ dual + intercept
     assert_close(model.predict(new), expected, Oracle.QUADRATURE)
     assert_close(model.dual_coef_, dual, Oracle.QUADRATURE)
     assert model.predict(new).shape == (11, 2)
@@ -133,13 +136,58 @@ def test_units_origin_and_rotation_of_the_features_do_not_matter(seed, factor, p
     assert_close(after, before, Oracle.CUSTOM_CALLABLE)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_classes_that_differ_in_scale_need_a_bias(kernel):
+    """Standard deviations 1 and 2: as good as a support vector machine, which has a bias, on the same kernel."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 2500)
+    X = rng.standard_normal((2500, 20)) * (1.0 + y)[:, None]
+    train, test = slice(0, 500), slice(500, None)
+    model = DEQKernelClassifier(kernel=kernel).fit(X[train], y[train])
+    cross = model._between(model.scaling_.apply(X[test]), model.X_fit_)
+    machine = SVC(kernel="precomputed").fit(model._between(model.X_fit_), y[train])
+    accuracy = model.score(X[test], y[test])
+    assert accuracy > 0.95
+    assert accuracy > machine.score(cross, y[test]) - 0.01
+    assert model.set_params(fit_intercept=False).fit(X[train], y[train]).score(X[test], y[test]) < 0.6
+
+
+def test_a_gaussian_process_has_a_bias_by_a_constant_kernel():
+    X, y = data()
+    model = DEQKernelRidge(kernel="ck", activation="tanh", alpha=0.1, scale="none").fit(X, y)
+    kernel = DEQKernel("tanh") + ConstantKernel(1e6)
+    process = GaussianProcessRegressor(kernel, alpha=0.1, optimizer=None).fit(X, y)
+    np.testing.assert_allclose(model.predict(X + 0.1), process.predict(X + 0.1), rtol=1e-5)
+
+
+def test_a_constant_of_the_targets_is_that_of_the_predictions():
+    X, y = data()
+    small, large = (DEQKernelRidge(alpha=0.1).fit(X, y + offset) for offset in (0.0, 1e6))
+    assert_close(large.predict(X), small.predict(X) + 1e6, Oracle.QUADRATURE, scale=1e6)
+    assert_close(small.dual_coef_.sum(axis=0), np.zeros(2), Oracle.QUADRATURE, scale=1.0)
+
+
+def test_the_best_alpha_has_the_least_left_out_error():
+    X, _ = data(n=60)
+    y = X[:, 0] + np.random.default_rng(3).standard_normal(60)
+    best = DEQKernelRidge().fit(X, y)
+    rows = np.arange(60)
+
+    def error(alpha):
+        return np.mean((DEQKernelRidge(alpha=alpha)._fit_machine(X, y, rows) - y) ** 2)
+
+    least = error(best.alpha_)
+    assert least <= min(error(best.alpha_ * factor) for factor in (0.1, 10.0))
+    assert least < 0.9 * error(1e-6)
+
+
 # --- probabilities ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("classes", "intercept"), [(2, False), (3, False), (2, True), (3, True)])
 def test_leave_one_out_scores_are_those_of_a_fit_without_the_row(classes: int, intercept: bool) -> None:
     X, y = blobs_of(40, classes)
-    plain = {"scale": "none", "fit_intercept": intercept}
+    plain = {"scale": "none", "fit_intercept": intercept, "alpha": 0.01}
     signs = 2.0 * np.eye(classes)[y] - 1.0 if classes > 2 else 2.0 * y - 1.0
     held = np.arange(3, 9)
     scores = DEQKernelClassifier(**plain)._fit_machine(X, signs, held)

@@ -69,8 +69,9 @@ def test_every_direction_has_the_error_that_the_literature_has(n, ridge, width):
         assert error(np.eye(300)[k], n, ridge, 0.0, width) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("n", "width"), [(150, None), (300, None), (1200, None), (300, 200), (1200, 200)])
-def test_a_pool_has_the_error_of_its_population(n, width):
+def test_a_pool_has_the_error_of_its_population(n, width, intercept):
     """Gaussian samples with a known spectrum: inside the pool and beyond it."""
     rng = np.random.default_rng(0)
     errors = []
@@ -78,6 +79,8 @@ def test_a_pool_has_the_error_of_its_population(n, width):
         eigenfunctions = rng.standard_normal((300, len(POWERS)))
         y = eigenfunctions @ np.sqrt(TARGET) + 0.3 * rng.standard_normal(300)
         kernel = (eigenfunctions * EIGENVALUES) @ eigenfunctions.T
-        trained = TrainedKernel.of(kernel, y[:, None], intercept=False)
+        # An intercept takes out a constant of any size, and learns that of the targets.
+        kernel, y = (kernel + 30.0, y + 10.0) if intercept else (kernel, y)
+        trained = TrainedKernel.of(kernel, y[:, None], intercept=intercept)
         errors.append(PoolCurves.of(trained).error(n, 1.0, width))
     assert np.mean(errors) == pytest.approx(error(TARGET, n, 1.0, 0.09, width), rel=0.1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from oracles import ridge_with_intercept
 
 import notsodeep as nsd
 from notsodeep.learning import step_kernel
@@ -61,9 +62,9 @@ def test_equal_steps_are_the_cut_model_and_transposes_agree(model, samples):
 def test_the_prediction_is_ridge_regression_with_two_step_kernels():
     curve = nsd.loop_curve(DEQ, DATA, test=TEST, train_steps=3, steps=[1, 3, 9], ridge=0.1)
     K = nsd.conjugate_kernel(DEQ.unrolled(3), X[:40])
-    weights = np.linalg.solve(K + 0.1 * np.eye(40), 2.0 * Y[:40] - 1.0)
+    weights, intercept = ridge_with_intercept(K, 2.0 * Y[:40] - 1.0, 0.1)
     for place, k in enumerate((1, 3, 9)):
-        outputs = step_kernel(DEQ, X[40:], X[:40], k, 3) @ weights
+        outputs = step_kernel(DEQ, X[40:], X[:40], k, 3) @ weights + intercept
         assert curve.mse[place] == pytest.approx(np.mean((outputs - 2.0 * Y[40:] + 1.0) ** 2), rel=1e-9)
         assert curve.accuracy[place] == np.mean((outputs > 0) == Y[40:])
     assert curve.mse.shape == curve.accuracy.shape == (3,)
@@ -71,7 +72,7 @@ def test_the_prediction_is_ridge_regression_with_two_step_kernels():
     axes = curve.plot(measured=[[1, 0.5], [3, 0.4]])
     np.testing.assert_allclose(axes.lines[0].get_ydata(), curve.mse)
     targets = nsd.loop_curve(
-        DEQ, (X[:40], X[:40, :2]), test=(X[40:], X[40:, :2]), train_steps=2, steps=[2], center=True
+        DEQ, (X[:40], X[:40, :2]), test=(X[40:], X[40:, :2]), train_steps=2, steps=[2], intercept=False
     )
     assert np.isnan(targets.accuracy).all()
 
@@ -106,7 +107,9 @@ def test_cells_of_a_graph_and_long_loops_are_taken():
     z, x, S = cells.state(), cells.input(), normalised_adjacency(np.ones((60, 60)))
     train, test = [*Y[:40].tolist(), *[None] * 20], [*[None] * 40, *Y[40:].tolist()]
     cell = cells.activation(cells.graph(z, S, 1.2) + cells.dense(x, 0.4), "tanh")
-    curve = nsd.loop_curve(nsd.Equilibrium(cell), (X, train), test=(X.copy(), test), train_steps=3, steps=3)
+    curve = nsd.loop_curve(
+        nsd.Equilibrium(cell), (X, train), test=(X.copy(), test), train_steps=3, steps=3, intercept=False
+    )
     K = nsd.conjugate_kernel(nsd.Loop(cell, 3), X)
     outputs = K[40:, :40] @ np.linalg.solve(K[:40, :40] + 0.1 * np.eye(40), 2.0 * Y[:40] - 1.0)
     np.testing.assert_allclose(curve.mse, np.mean((outputs - 2.0 * Y[40:] + 1.0) ** 2), rtol=1e-9)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from oracles import ridge_with_intercept
 from scipy import stats
 from scipy.optimize import brentq
 from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
+from notsodeep.kernels import random_features
 from notsodeep.learning import best_ridge, learning_curve
 from notsodeep.learning.mixture_features import ClassFeatures, _Inputs
 from notsodeep.learning.mixture_ridge import chance_of_largest, mean_square_error, mixture_scores
@@ -31,21 +33,20 @@ def measured(model, mixture, n, ridge, kernel, seed, width=None):
     X, y = mixture.sample(n, seed=seed)
     Z, t = mixture.sample(2000, seed=1000 + seed)
     targets = np.array([[-1.0], [1.0]]) if mixture.classes == 2 else np.eye(mixture.classes)
-    mean = targets[y].mean(axis=0)
     if width is None:
         compute = nsd.conjugate_kernel if kernel == "ck" else nsd.tangent_kernel
         gram, cross = compute(model, X), compute(model, Z, X)
     else:
-        rng = np.random.default_rng(7000 + seed)
-        weights = rng.standard_normal((mixture.p, width))
-        layer = model.layers[0]
-        features, others = (layer(rows @ weights) / np.sqrt(width) for rows in (X, Z))
-        gram, cross = features @ features.T, others @ features.T
-    scores = cross @ np.linalg.solve(gram + ridge * np.eye(n), targets[y] - mean) + mean
+        features = random_features(model, np.vstack([X, Z]), width, np.random.default_rng(7000 + seed))
+        gram, cross = (part @ features[:n].T for part in np.split(features, [n]))
+    dual, constant = ridge_with_intercept(gram, targets[y], ridge)
+    scores = cross @ dual + constant
     found = (scores[:, 0] > 0).astype(int) if mixture.classes == 2 else scores.argmax(axis=1)
     return np.mean(found == t), np.mean((scores - targets[t]) ** 2)
 
 
+# Classes that only a readout with a bias tells apart by a kernel that is homogeneous.
+NORMS = nsd.GaussianMixture(np.zeros((2, 400)), [1.0, 1.5])
 CASES = {
     "tanh": (nsd.DEQ("tanh", 0.2), two_classes(160), "ck", None),
     "relu, not centred": (nsd.DEQ("relu", 0.2), two_classes(160), "ck", None),
@@ -53,6 +54,8 @@ CASES = {
     "swish, tangent kernel, bias": (nsd.DEQ("swish", 0.3, bias2=0.1), two_classes(160), "ntk", None),
     "three classes, own covariances": (nsd.DEQ("tanh", 0.3), three_classes(80), "ck", None),
     "width 120": (nsd.Explicit(["relu"]), two_classes(160), "ck", 120),
+    "width 400, bias, unequal": (nsd.Explicit(["tanh"], bias2=0.3), two_classes(160, (0.8, 0.2)), "ck", 400),
+    "norms alone": (nsd.DEQ("relu", 0.2), NORMS, "ck", None),
 }
 
 
@@ -125,6 +128,7 @@ def test_one_class_of_features_is_the_spectrum():
         rest=np.zeros((0, 2)),
         multiplicity=np.zeros(0),
         tails=np.full(2, 0.3),
+        free=np.zeros(12),
     )
     moment = np.diag(values) + np.outer(mean, mean)
     sizes, vectors = np.linalg.eigh(moment)
@@ -138,7 +142,7 @@ def test_one_class_of_features_is_the_spectrum():
         return kappa * (1.0 - degrees(kappa) / m) * (4000 - degrees(kappa)) - 0.2
 
     for width in (None, 40):
-        scores = mixture_scores(features, np.array([0.5, 0.5]), 4000.0, 0.2, width)
+        scores = mixture_scores(features, np.array([0.5, 0.5]), 4000.0, 0.2, width, intercept=False)
         m = np.inf if width is None else width
         kappa = brentq(excess, 0.3 / min(m, 4000), 10.0, args=(m,), xtol=1e-15)
         missed = kappa / (sizes + kappa)
@@ -188,10 +192,10 @@ def test_classes_with_equal_means():
     ]
     assert curves[0].accuracy[0] > 0.7
     np.testing.assert_allclose(curves[0].accuracy, curves[1].accuracy, atol=1e-6)
-    assert (
-        learning_curve(nsd.DEQ("tanh", 0.2), nsd.GaussianMixture(np.zeros((2, 100)), spreads), 300).accuracy
-        == 0.5
-    )
+    odd = nsd.DEQ("tanh", 0.2), nsd.GaussianMixture(np.zeros((2, 100)), spreads), 300
+    assert learning_curve(*odd, intercept=False).accuracy == 0.5
+    # The intercept leans to the class of small spread, whose samples weigh more.
+    assert 0.5 < learning_curve(*odd).accuracy < 0.51
 
 
 def test_double_descent_on_a_mixture():

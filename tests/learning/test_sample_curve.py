@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from oracles import ridge_with_intercept
 from sklearn.datasets import load_digits
 from tolerances import Oracle, assert_close
 
@@ -41,10 +42,51 @@ def test_left_out_scores_are_those_of_regressions_without_the_sample(intercept):
     expected = np.empty_like(targets)
     for i in range(40):
         rest = np.delete(np.arange(40), i)
-        mean = targets[rest].mean(axis=0) if intercept else 0.0
-        solved = np.linalg.solve(kernel[np.ix_(rest, rest)] + 0.05 * np.eye(39), targets[rest] - mean)
-        expected[i] = kernel[i, rest] @ solved + mean
+        inner = kernel[np.ix_(rest, rest)]
+        if intercept:
+            dual, constant = ridge_with_intercept(inner, targets[rest], 0.05)
+        else:
+            dual, constant = np.linalg.solve(inner + 0.05 * np.eye(39), targets[rest]), 0.0
+        expected[i] = kernel[i, rest] @ dual + constant
     assert_close(found, expected, Oracle.QUADRATURE)
+
+
+def spheres(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two Gaussian classes of mean 0 and standard deviations 1 and 2 in 20 dimensions, scaled to mean norm 1."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    return rng.standard_normal((n, 20)) * (1.0 + y)[:, None] / np.sqrt(50.0), y
+
+
+@pytest.mark.parametrize("width", [None, 512])
+def test_classes_that_differ_in_scale_are_predicted_as_readouts_with_a_bias_see_them(width):
+    model, (rows, labels), (new, wanted) = nsd.DEQ("relu", 0.2), spheres(500, 0), spheres(2000, 1)
+    curve = learning_curve(model, (rows, labels), [250, 500], width=width)
+    reached = []
+    for seed in range(3):
+        if width is None:
+            own, cross = nsd.conjugate_kernel(model, rows), nsd.conjugate_kernel(model, new, rows)
+        else:
+            features = random_features(model, np.vstack([rows, new]), width, np.random.default_rng(seed))
+            own, cross = (part @ features[:500].T for part in np.split(features, [500]))
+        dual, constant = ridge_with_intercept(own, 2.0 * labels - 1.0, 0.1)
+        reached.append(np.mean((cross @ dual + constant > 0.0) == wanted))
+    assert min(reached) > 0.93
+    assert abs(curve.accuracy[1] - np.mean(reached)) < 0.02
+    # Without a bias a homogeneous kernel sees directions only.
+    assert learning_curve(model, (rows, labels), 500, intercept=False).accuracy[0] < 0.65
+    beyond = learning_curve(model, (rows[:200], labels[:200]), 500, width=width)
+    assert beyond.interval[0, 0] <= np.mean(reached) <= beyond.interval[0, 1]
+
+
+@pytest.mark.parametrize("width", [None, 100])
+def test_a_constant_in_the_kernel_is_no_difference_beside_an_intercept(width):
+    curves = []
+    for constant in (0.0, 1e4):
+        pool = Pool(RELU, X[:60], Y[:60], "ck")
+        pool.kernel = pool.kernel + constant
+        curves.append([pool.inside(n, 0.1, width).mse for n in (30, 60)])
+    assert_close(curves[1], curves[0], Oracle.CUSTOM_CALLABLE)
 
 
 def test_equal_samples_without_a_ridge_have_a_curve():
@@ -76,19 +118,23 @@ def test_labels_by_chance_are_left_out_at_chance():
     assert np.mean(hits) == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(("width", "ridge"), [(120, 0.1), (150, 0.01), (600, 1.0)])
-def test_mean_and_variance_over_random_networks(width, ridge):
-    trained, _, targets = trained_kernel(150)
+def test_mean_and_variance_over_random_networks(width, ridge, intercept):
+    trained, _, targets = trained_kernel(150, intercept=intercept)
     others = slice(150, 400)
     cross = nsd.conjugate_kernel(RELU, X[others], X[:150])
     diagonal = nsd.conjugate_kernel(RELU, X[others]).diagonal()
-    predicted = trained.at(cross @ trained.vectors, diagonal, ridge, width)
+    predicted = trained.at(*trained.new_samples(cross, diagonal), ridge, width)
     draws = []
     for seed in range(40):
         weights = np.random.default_rng(seed).standard_normal((64, width))
         features, new = (np.maximum(rows @ weights, 0.0) / np.sqrt(width) for rows in (X[:150], X[others]))
-        solved = np.linalg.solve(features @ features.T + ridge * np.eye(150), targets)
-        draws.append(new @ (features.T @ solved))
+        if intercept:
+            solved, constant = ridge_with_intercept(features @ features.T, targets, ridge)
+        else:
+            solved, constant = np.linalg.solve(features @ features.T + ridge * np.eye(150), targets), 0.0
+        draws.append(new @ (features.T @ solved) + constant)
     draws = np.array(draws)
     errors = np.mean((draws - np.eye(10)[Y[others]]) ** 2)
     assert np.mean(predicted.squared_errors(np.eye(10)[Y[others]])) == pytest.approx(errors, rel=0.06)
@@ -96,14 +142,15 @@ def test_mean_and_variance_over_random_networks(width, ridge):
     assert np.mean(predicted.variance) == pytest.approx(np.mean(draws.var(axis=0, ddof=1)), rel=0.1)
 
 
-def test_noise_of_neurons_is_that_of_networks():
+@pytest.mark.parametrize("intercept", [False, True])
+def test_noise_of_neurons_is_that_of_networks(intercept):
     # Few neurons and a large ridge: noise points along the classes, which Gaussian neurons would not show.
-    trained, _, targets = trained_kernel(150)
+    trained, _, targets = trained_kernel(150, intercept=intercept)
     others, width, ridge = slice(150, 450), 120, 1.0
-    rotated = nsd.conjugate_kernel(RELU, X[others], X[:150]) @ trained.vectors
     rng = np.random.default_rng(0)
     neurons = np.sqrt(1000.0) * random_features(RELU, X[:450], 1000, rng).astype(np.float32)
     diagonal = nsd.conjugate_kernel(RELU, X[others]).diagonal()
+    rotated, diagonal = trained.new_samples(nsd.conjugate_kernel(RELU, X[others], X[:150]), diagonal)
     means = trained.at(rotated, diagonal, ridge, width).mean
     weights = rng.standard_normal((1000, 100))
     _, noise = trained.network_noise(neurons[:150], neurons[150:], rotated, weights, ridge, width)
@@ -111,27 +158,32 @@ def test_noise_of_neurons_is_that_of_networks():
     measured = np.empty((100, 300))
     for seed in range(100):
         features = random_features(RELU, X[:450], width, np.random.default_rng(1 + seed))
-        solved = np.linalg.solve(
-            features[:150].T @ features[:150] + ridge * np.eye(width), features[:150].T @ targets
-        )
-        measured[seed] = is_correct(features[150:] @ solved, Y[others])
+        used, wanted = features[:150], targets
+        if intercept:
+            used, wanted = used - used.mean(axis=0), targets - targets.mean(axis=0)
+        solved = np.linalg.solve(used.T @ used + ridge * np.eye(width), used.T @ wanted)
+        constant = targets.mean(axis=0) - features[:150].mean(axis=0) @ solved if intercept else 0.0
+        measured[seed] = is_correct(features[150:] @ solved + constant, Y[others])
     assert predicted.mean() == pytest.approx(measured.mean(), abs=0.008)
     # How much the accuracy differs from network to network, too.
     assert predicted.mean(axis=1).std() == pytest.approx(measured.mean(axis=1).std(), rel=0.3)
 
 
-def test_noise_of_samples_that_are_left_out_is_that_of_new_ones():
-    trained, kernel, targets = trained_kernel(40)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_noise_of_samples_that_are_left_out_is_that_of_new_ones(intercept):
+    trained, kernel, targets = trained_kernel(40, intercept=intercept)
     rest = np.arange(1, 40)
-    without = TrainedKernel.of(kernel[np.ix_(rest, rest)], targets[rest], intercept=False)
+    without = TrainedKernel.of(kernel[np.ix_(rest, rest)], targets[rest], intercept=intercept)
     neurons = random_features(RELU, X[:40], 50, np.random.default_rng(0)).astype(np.float32)
     weights = np.random.default_rng(1).standard_normal((50, 3))
     penalty = trained.network_ridge(0.05, 30)
     ridge = penalty * (1.0 - without.degrees_of_freedom(penalty) / 30)
     left, _ = trained.network_noise(neurons, neurons[:0], kernel[:0] @ trained.vectors, weights, 0.05, 30)
-    _, new = without.network_noise(
-        neurons[1:], neurons[:1], kernel[:1, 1:] @ without.vectors, weights, ridge, 30
-    )
+    rotated, diagonal = without.new_samples(kernel[:1, 1:], kernel.diagonal()[:1])
+    _, new = without.network_noise(neurons[1:], neurons[:1], rotated, weights, ridge, 30)
+    # The variance, too, is that of a new sample.
+    lengths = trained.held_out(0.05, 30).variance[0] / without.at(rotated, diagonal, ridge, 30).variance[0]
+    assert lengths == pytest.approx(1.0, rel=0.2)
     left, new = left[:, 0], new[:, 0]
     # Equal up to 1/(m - df₂), which is that of 39 samples and of 40.
     np.testing.assert_allclose(left / np.linalg.norm(left), new / np.linalg.norm(new), atol=1e-4)

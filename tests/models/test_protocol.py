@@ -85,7 +85,9 @@ def test_as_an_operator(rows):
 
 def test_in_estimators(rows):
     labels = np.where(rows[:, 0] > 0, "up", "down")
-    machine = DEQKernelClassifier(model=PowerNetwork(2), kernel="ck", scale="none", fit_intercept=False)
+    machine = DEQKernelClassifier(
+        model=PowerNetwork(2), kernel="ck", scale="none", fit_intercept=False, alpha=1e-2
+    )
     machine.fit(rows, labels)
     signs = np.where(labels == "up", 1.0, -1.0)
     dual = np.linalg.solve(expected(rows, rows, 2) + 1e-2 * np.eye(300), signs)

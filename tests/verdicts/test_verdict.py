@@ -201,3 +201,18 @@ def test_input_that_cannot_be_used_and_models_without_an_equilibrium() -> None:
     assert "no equilibrium" in found.reason
     with pytest.raises(nsd.InputError, match="no curve"):
         found.plot()
+
+
+def test_classes_that_differ_in_scale_are_learnt_by_readouts_with_a_bias():
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 500)
+    X = rng.standard_normal((500, 20)) * (1.0 + y)[:, None] / np.sqrt(50.0)
+    found = nsd.verdict(nsd.DEQ("relu", 0.2), X, y)
+    assert found.answer == "replace"
+    assert found.curve.accuracy.min() > 0.95
+    assert found.ordinary.accuracy > 0.95
+    without = nsd.verdict(nsd.DEQ("relu", 0.2), X, y, intercept=False)
+    assert without.answer == "unsure"
+    assert without.curve.accuracy.max() < 0.6
+    curve = nsd.depth_curve(nsd.DEQ("relu", 0.2), (X, y), steps=[1, 4], intercept=False)
+    assert curve.accuracy.max() < 0.6

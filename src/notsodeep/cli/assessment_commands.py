@@ -133,6 +133,7 @@ def verdict(
             help="Number of samples to compare [default: up to 1000 rows, or the images of half a minute].",
         ),
     ] = None,
+    intercept: options.Intercept = True,
     target_agreement: Annotated[
         float,
         typer.Option(
@@ -176,9 +177,10 @@ def verdict(
     }
     own = {"--kernel": kernel, "--max-steps": max_steps, "--compared": compared}
     if weights is not None:
-        if conv or any(value is not None for value in own.values()):
+        if conv or not intercept or any(value is not None for value in own.values()):
             raise InputError(
-                "FILE has a trained DEQ of rows. Leave out --model, --kernel, --max-steps and --compared."
+                "FILE has a trained DEQ of rows. Leave out --model, --kernel, --max-steps, --compared and "
+                "--no-intercept."
             )
         from notsodeep.cli.distill_command import trained_network
 
@@ -194,7 +196,9 @@ def verdict(
     else:
         model = options.chosen_model(conv, activation, sigma_a2, readout=readout, filter_size=filter_size)
         samples = data.images() if conv else data.samples()
-        settings: dict[str, Any] = {"kernel": kernel or "ck", "samples": compared, "progress": not as_json}
+        settings: dict[str, Any] = {
+            "kernel": kernel or "ck", "samples": compared, "intercept": intercept, "progress": not as_json,
+        }  # fmt: skip
         if max_steps is not None:
             settings["max_steps"] = max_steps
         found = judge(model, samples.rows, samples.labels, **settings)

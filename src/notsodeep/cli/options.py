@@ -57,6 +57,10 @@ DataDir = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA).", show_default=False),
 ]
+Intercept = Annotated[
+    bool,
+    typer.Option("--intercept/--no-intercept", help="Fit a bias of the readout, which is not penalised."),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, and nothing else.")]
 Figure = Annotated[

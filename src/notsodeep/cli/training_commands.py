@@ -161,6 +161,7 @@ def predict(
             metavar="N", min=1, help="Width of the network; infinite by default.", show_default=False
         ),
     ] = None,
+    intercept: options.Intercept = True,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
@@ -192,7 +193,7 @@ def predict(
         samples = data.dense_samples()
         labelled = samples.rows, data.required_labels(samples)
         source = samples.law if isinstance(samples.law, GaussianMixture) else labelled
-        curve = learning_curve(model, source, numbers, penalty, width, kernel)
+        curve = learning_curve(model, source, numbers, penalty, width, kernel, intercept=intercept)
     drawn = None if figure is None else save_figure(curve.plot, figure)
     if as_json:
         print_json({**curve.to_dict(), "data": data_record(data, samples), "figure": drawn})

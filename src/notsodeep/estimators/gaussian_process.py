@@ -40,9 +40,11 @@ class DEQKernel(Kernel):
 
     With "ck" the Gaussian process is the infinitely wide DEQ at initialisation, with "ntk" the one that governs
     gradient descent on all weights. Not stationary. Scale the rows first (`RowScaler`), or set `length_scale`; multiply
-    by a `ConstantKernel` for an amplitude and add a `WhiteKernel` for noise:
+    by a `ConstantKernel` for an amplitude, add another one for the bias of the readout (a large constant is the
+    intercept of `DEQKernelRidge`) and a `WhiteKernel` for noise:
 
-        make_pipeline(RowScaler(), GaussianProcessRegressor(ConstantKernel() * DEQKernel("tanh") + WhiteKernel()))
+        make_pipeline(RowScaler(), GaussianProcessRegressor(
+            ConstantKernel() * DEQKernel("tanh") + ConstantKernel() + WhiteKernel()))
 
     Args:
         activation: of the DEQ, by name or as an `Activation`.

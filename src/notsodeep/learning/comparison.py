@@ -95,7 +95,7 @@ def compare_models(
         n: number of training samples, at most the number of labelled samples, which is the default.
         width: width of random networks whose readout is trained; the kernels if not given.
         kernel: name of the kernel, as in `coefficients`.
-        intercept: subtract the mean of the targets first.
+        intercept: fit a bias of the readout, which is not penalised.
     """
     if isinstance(source, GaussianMixture):
         raise InputError(

@@ -172,7 +172,7 @@ def loop_curve(
     train_steps: int,
     steps: Sequence[int],
     ridge: float = 0.1,
-    center: bool = False,
+    intercept: bool = True,
     width: int | None = None,
     progress: bool | Report = True,
 ) -> LoopCurve:
@@ -189,7 +189,7 @@ def loop_curve(
         train_steps: K.
         steps: numbers of steps k at run time.
         ridge: λ, added to the diagonal of the kernel matrix, as in `learning_curve`.
-        center: subtract the mean of the targets before training.
+        intercept: fit a bias of the readout, which is not penalised.
         width: predict a network of this width, docs/theory.md (15.4); the limit of infinite width if None.
         progress: a bar on a terminal after two seconds; False for none, or a function.
 
@@ -203,20 +203,20 @@ def loop_curve(
     penalty, size = as_number(ridge, "ridge"), None if width is None else as_count(width, "width")
     task = _Task.of(model, data, test)
     own = _finite_kernel(model, task.X, task.X, trained, trained)[np.ix_(task.train, task.train)]
-    readout = TrainedKernel.of(own, task.targets, intercept=center)
+    readout = TrainedKernel.of(own, task.targets, intercept=intercept)
     rounding = len(own) * 2.0**-52 * readout.values[-1]
     if penalty == 0.0 and max(readout.values[0], readout.network_ridge(penalty, size)) <= rounding:
         raise InputError(
             "ridge = 0 and the kernel matrix is singular: samples repeat, or are too many. Give ridge > 0."
         )
-    errors, shares, squares = [], [], np.empty(0)
+    errors, shares, squares = [], [], np.zeros(len(task.test))
     with reported(progress, "loop curve") as report:
         for place, count in enumerate(numbers):
             report(place, len(numbers), partial("{} steps".format, count))
             cross = _finite_kernel(model, task.X_test, task.X, count, trained)[np.ix_(task.test, task.train)]
             if size is not None:
                 squares = step_variances(model, task.X_test, count)[task.test]
-            scores = readout.at(cross @ readout.vectors, squares, penalty, size)
+            scores = readout.at(*readout.new_samples(cross, squares), penalty, size)
             errors.append(float(scores.squared_errors(task.test_targets).mean()))
             codes = task.test_codes
             shares.append(np.nan if codes is None else is_correct(scores.mean, codes).mean())

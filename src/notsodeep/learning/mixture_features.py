@@ -44,6 +44,7 @@ class ClassFeatures:
         rest: variances of the features along all other directions, in each class, shape (D, K).
         multiplicity: how many directions share each row of `rest`, shape (D,).
         tails: c_a, the squared length of what is not listed, shape (K,).
+        free: 1 for features in the core that ridge regression does not penalise, 0 for the others, shape (d,).
     """
 
     means: Array
@@ -53,6 +54,7 @@ class ClassFeatures:
     rest: Array
     multiplicity: Array
     tails: Array
+    free: Array
 
     @property
     def inner_moments(self) -> Array:
@@ -69,6 +71,20 @@ class ClassFeatures:
             + np.sum(self.means**2, axis=1)
         )
         return np.asarray(core + self.multiplicity @ self.rest)
+
+    def with_intercept(self) -> ClassFeatures:
+        """The same features and a constant that is not penalised, docs/theory.md (11.31)."""
+        classes = len(self.tails)
+        # As large as the others: its size does not matter but for rounding.
+        size = np.sqrt(np.mean(self.squared_lengths + self.tails))
+        return replace(
+            self,
+            means=np.hstack([self.means, np.full((classes, 1), size)]),
+            diagonals=np.hstack([self.diagonals, np.zeros((classes, 1))]),
+            basis=block_diag(self.basis, 1.0),
+            inner=np.pad(self.inner, ((0, 0), (0, 1), (0, 1))),
+            free=np.append(self.free, 1.0),
+        )
 
     def covariance_times(self, block: Array) -> Array:
         """Cov_a[φ] times a block (d, c) of the core, shape (K, d, c)."""
@@ -329,6 +345,7 @@ def _core(inputs: _Inputs, linear: Array, radial: _Radial, pairs: _Pairs) -> Cla
         rest=np.vstack([linear**2 * inputs.rest, pairs.rest]),
         multiplicity=np.append(inputs.multiplicity, pairs.multiplicity),
         tails=np.zeros(inputs.classes),
+        free=np.zeros(inputs.means.shape[1] + extra),
     )
 
 

@@ -2,10 +2,11 @@
 
 Each class has its own second moment S_a, so it has its own effective number of samples: η_a solves
 
-    η_a (λ' + c_a + tr(S_a R)) = n_a,    R = (I + Σ_b η_b S_b)^{-1},
+    η_a (λ' + c_a + tr(S_a R)) = n_a,    R = (P + Σ_b η_b S_b)^{-1},
 
-with the tail c_a and, for a network of finite width m, λ = λ' (1 - df₁/m), df₁ = Σ_a η_a (tr(S_a R) + c_a). With one
-class η is 1/κ, the effective ridge. The weights of the mean predictor are w̄ = R Σ_a η_a m_a y_a.
+with the tail c_a and, for a network of finite width m, λ = λ' (1 - df₁/m), df₁ = Σ_a η_a (tr(S_a R) + c_a) without
+the intercept. P is the identity, but 0 for the constant feature of an intercept, which is not penalised. With one class
+η is 1/κ, the effective ridge. The weights of the mean predictor are w̄ = R Σ_a η_a m_a y_a.
 
 The accuracy is the share of samples whose largest score is that of their class. Two classes have a closed form. More
 are an integral over an orthant, by Genz's sequence of one-dimensional conditionals on a fixed lattice:
@@ -106,14 +107,17 @@ _DRAWS = 64
 
 @dataclass(frozen=True, eq=False)
 class _Resolvent:
-    """R(η) = Δ⁻¹ + V N Vᵀ in the core, Δ diagonal and V = Δ⁻¹U, and its traces with the second moments S_a."""
+    """R(η) = (P + Σ η_b S_b)⁻¹ = Δ⁻¹ + V N Vᵀ in the core, Δ diagonal and V = Δ⁻¹U, and its traces with the S_a.
+
+    P is the identity, but 0 for features that are not penalised.
+    """
 
     scale: Array  # the diagonal of Δ⁻¹, (d,)
     columns: Array  # V, (d, q)
     inner: Array  # N, (q, q)
     first: Array  # tr(S_a R), (K,)
     second: Array  # tr(S_a R S_b R), (K, K)
-    squares: Array  # tr(S_a R²), (K,)
+    squares: Array  # tr(S_a R P R), (K,)
 
     @classmethod
     def at(cls, features: ClassFeatures, moments: Array, eta: Array) -> _Resolvent:
@@ -128,7 +132,7 @@ class _Resolvent:
         scale = 1.0 / (1.0 + eta @ features.diagonals)
         columns = scale[:, None] * basis
         gram = basis.T @ columns
-        low = np.tensordot(eta, moments, axes=1)
+        low = np.tensordot(eta, moments, axes=1) - basis.T @ (features.free[:, None] * basis)
         inner: Array = -np.linalg.solve(np.eye(len(low)) + low @ gram, low).astype(np.float64)
         reduced = inner @ gram + np.eye(len(low))  # I + N UᵀV
         shares = features.diagonals * scale  # D_aΔ⁻¹, (K, d)
@@ -140,6 +144,15 @@ class _Resolvent:
         mixed = shares @ along.T
         squares = shares @ (scale + np.einsum("dq,qr,dr->d", columns, inner, columns)) + along @ scale
         squares = squares + turned @ (columns.T @ columns @ inner).ravel()
+        free = np.flatnonzero(features.free)
+        if len(free):
+            images = scale[:, None] * np.eye(len(scale))[:, free] + columns @ (inner @ columns[free].T)  # R e
+            low_images = basis.T @ images
+            squares = (
+                squares
+                - features.diagonals @ np.sum(images**2, axis=1)
+                - np.einsum("qf,kqr,rf->k", low_images, moments, low_images)
+            )
         # The directions without means: R is diagonal there.
         other = 1.0 / (1.0 + features.rest @ eta)
         weighted = features.rest * (features.multiplicity * other)[:, None]
@@ -171,7 +184,7 @@ class MixtureScores:
         covariances: of the scores, shape (K, outputs, outputs).
         drift: covariance over training sets of the mean scores of the classes, shape (K, K, outputs, outputs).
         errors: E_a[(y - score)(y - score)ᵀ], shape (K, outputs, outputs).
-        effective_ridge: 1/Σ_a η_a: κ, or ν₂ at finite width.
+        effective_ridge: 1/Σ_a η_a: κ, or ν at finite width.
     """
 
     means: Array
@@ -179,13 +192,6 @@ class MixtureScores:
     drift: Array
     errors: Array
     effective_ridge: float
-
-
-def class_targets(weights: Array) -> tuple[Array, Array]:
-    """Targets of the classes minus their mean, and that mean: ±1 for two classes, else one-hot."""
-    targets = np.array([[-1.0], [1.0]]) if len(weights) == 2 else np.eye(len(weights))
-    mean = weights @ targets
-    return targets - mean, mean
 
 
 def mixture_scores(
@@ -205,11 +211,15 @@ def mixture_scores(
         n: number of training samples.
         ridge: λ.
         width: m, of a random network whose readout alone is trained; infinite if not given.
-        intercept: subtract the mean of the targets first, as the estimators do.
+        intercept: fit a bias of the readout, which is not penalised.
     """
-    targets, mean = class_targets(weights)
-    if not intercept:
-        targets, mean = targets + mean, np.zeros_like(mean)
+    if intercept and n <= 1:
+        raise InputError(
+            f"n = {n:g}: an intercept takes up one sample. Give n of 2 or more, or intercept=False."
+        )
+    features = features.with_intercept() if intercept else features
+    # ±1 for two classes, else one-hot.
+    targets = np.array([[-1.0], [1.0]]) if len(weights) == 2 else np.eye(len(weights))
     sizes = n * weights
     moments = features.inner_moments
     eta = _solve(features, moments, sizes, ridge, width)
@@ -223,8 +233,10 @@ def mixture_scores(
     fixed = _FixedSizes.of(features, seen, residuals, applied, rates)
     squares = seen.squares + features.tails
     # A finite number of features makes noise of its own.
-    share = 0.0 if width is None else 1.0 / (width - float(eta @ seen.second @ eta))
-    penalty = predictor.T @ predictor
+    free = float(features.free.sum())
+    share = 0.0 if width is None else 1.0 / (width - (float(eta @ seen.second @ eta) - free))
+    penalised = predictor[features.free == 0.0]
+    penalty = penalised.T @ penalised
     forcing = bias + share * squares[:, None, None] * penalty + fixed.seen_by(features)
     # How much of the error on a class returns as noise of the weights and is seen by another.
     returned = (seen.second + share * np.outer(squares, squares)) * rates
@@ -232,7 +244,7 @@ def mixture_scores(
     errors = np.linalg.solve(system, forcing.reshape(len(eta), -1)).reshape(forcing.shape)
     penalty = share * (penalty + np.tensordot(rates * squares, errors, axes=1))
     return MixtureScores(
-        means=features.means @ predictor + mean,
+        means=features.means @ predictor,
         covariances=spread + errors - bias,
         drift=fixed.drift(features, errors, penalty),
         errors=errors,
@@ -275,7 +287,8 @@ class _FixedSizes:
 
     def drift(self, features: ClassFeatures, errors: Array, penalty: Array) -> Array:
         """m_aᵀ Cov(w_u, w_v) m_c, how mean scores of classes move together, shape (K, K, outputs, outputs)."""
-        total = np.einsum("ad,cd,uv->acuv", self.means, self.means, penalty)
+        penalised = self.means[:, features.free == 0.0]
+        total = np.einsum("ad,cd,uv->acuv", penalised, penalised, penalty)
         all_forms = features.moment_forms(self.means.T)
         for b, (direction, image) in enumerate(zip(self.directions, self.means, strict=True)):
             along, across = features.means @ direction, features.means @ image
@@ -335,7 +348,8 @@ def _solve(features: ClassFeatures, moments: Array, sizes: Array, ridge: float, 
     def excess(penalty: float) -> float:
         eta = _solve_classes(features, moments, sizes, penalty)
         first = _Resolvent.at(features, moments, eta).first
-        return penalty * (1.0 - float(eta @ (first + features.tails)) / width) - ridge
+        degrees = float(eta @ (first + features.tails)) - float(features.free.sum())
+        return penalty * (1.0 - degrees / width) - ridge
 
     # λ' (1 - df₁/m) increases with λ' where it is positive, and λ' df₁ ≤ Σ n_a E_a K(x, x).
     largest = ridge + float(sizes @ (features.squared_lengths + features.tails)) / width

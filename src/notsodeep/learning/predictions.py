@@ -128,7 +128,7 @@ def learning_curve(
     Args:
         model: the model, as it will see the samples.
         source: a `GaussianMixture`: the prediction then is theory alone, docs/theory.md (11.10)–(11.14). Or (X, y),
-            N labelled samples: for n ≤ N by leaving samples out, in closed form, (11.15), (11.27); beyond N by
+            N labelled samples: for n ≤ N by leaving samples out, in closed form, (11.15), (11.29); beyond N by
             theory and trend, marked as extrapolated, (11.17), (11.28). Labels that are floats, not all whole, are
             targets of a regression.
         n: one number of training samples, or several.
@@ -137,7 +137,7 @@ def learning_curve(
         width: predict a random network of this width whose readout is trained by ridge, instead of the kernel itself.
             Its features are those of the "ck".
         kernel: "ck" or any other kernel of the model.
-        intercept: subtract the mean of the targets first, as the estimators do.
+        intercept: fit a bias of the readout, which is not penalised.
         richness: γ of a network that learns features: `caveat` then says whether the prediction, which assumes fixed
             features, can be trusted for it (see `feature_learning.lazy_check`); for a DEQ or an Explicit network.
 
@@ -185,7 +185,7 @@ def best_ridge(
         n: number of training samples; all of them if not given, and beyond them by theory. Required for a mixture.
         width: width of a random network whose readout is trained; the kernel if not given.
         kernel: name of the kernel, as in `coefficients`.
-        intercept: subtract the mean of the targets first.
+        intercept: fit a bias of the readout, which is not penalised.
     """
     width, kernel = as_width(width, kernel)
     if isinstance(source, GaussianMixture):

@@ -177,8 +177,8 @@ class _Fold:
     trained: TrainedKernel
     used: IntArray
     others: IntArray
-    rotated: Array  # K(others, used) in the eigenvectors
-    diagonal: Array  # K(x, x) of the others
+    rotated: Array  # K(others, used) in the eigenvectors, centred if there is an intercept
+    diagonal: Array  # K(x, x) of the others, likewise
 
 
 class Pool:
@@ -189,7 +189,7 @@ class Pool:
         X: samples, as the model takes them.
         y: labels, or numbers for a regression.
         kernel: name of the kernel, as in `coefficients`.
-        intercept: subtract the mean of the targets first.
+        intercept: fit a bias of the readout, which is not penalised.
         seed: random seed of the choice of training sets within the pool.
     """
 
@@ -205,8 +205,9 @@ class Pool:
             )
         self.labelled = Labelled.of(y, self.size)
         self.kernel = exact_kernel(self.model, self.samples, kernel=kernel)
-        self.scale = float(self.kernel.diagonal().mean())
         self.intercept, self.seed = intercept, seed
+        # An intercept makes the constant part of the kernel disappear.
+        self.scale = float(self.kernel.diagonal().mean() - (self.kernel.mean() if intercept else 0.0))
         self._folds: dict[tuple[int, int], _Fold] = {}
         self._estimates: dict[tuple[int, float, int | None], PoolEstimate] = {}
 
@@ -254,8 +255,8 @@ class Pool:
             trained = TrainedKernel.of(
                 self.kernel[used][:, used], self.labelled.targets[used], intercept=self.intercept
             )
-            rotated = self.kernel[others][:, used] @ trained.vectors
-            self._folds[n, draw] = _Fold(trained, used, others, rotated, self.kernel.diagonal()[others])
+            seen = trained.new_samples(self.kernel[others][:, used], self.kernel.diagonal()[others])
+            self._folds[n, draw] = _Fold(trained, used, others, *seen)
         return self._folds[n, draw]
 
     def _figures(self, n: int, ridge: float, width: int | None) -> tuple[Array, Array, float]:

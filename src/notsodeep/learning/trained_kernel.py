@@ -1,8 +1,9 @@
-"""Leave-one-out predictions of a regression in closed form: docs/theory.md (11.15)–(11.17).
+"""Leave-one-out predictions of a regression in closed form: docs/theory.md (11.15)–(11.17), (11.29).
 
 A kernel matrix of n samples gives the prediction at each of them from the n - 1 others without solving n systems. The
 same holds for a network of finite width m whose readout is trained by ridge: over random networks its prediction is, in
-the mean, that of the kernel with a larger ridge λ', and its variance is known.
+the mean, that of the kernel with a larger ridge λ', and its variance is known. An intercept, which is not penalised,
+centres the kernel: everything happens in the n - 1 dimensions that are orthogonal to the constant.
 
 `PoolCurves` are population quantities along the effective ridge, estimated from a pool of labelled samples, (11.17).
 
@@ -22,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from notsodeep.linalg.dense import leave_one_out_residuals
+from notsodeep.linalg.kernel_ridge import RidgePath
 from notsodeep.validation import Array, IntArray
 
 # Noise needs single precision only.
@@ -53,32 +54,8 @@ def is_correct(scores: Array, classes: IntArray) -> Array:
     return np.asarray(predicted == classes)
 
 
-@dataclass(frozen=True, eq=False)
-class TrainedKernel:
-    """The kernel matrix of training samples, diagonalised: every ridge and every width from one decomposition.
-
-    Attributes:
-        values: eigenvalues of K.
-        vectors: eigenvectors in columns.
-        targets: of the training samples, their mean subtracted, shape (n, outputs).
-        mean: that mean.
-        intercept: whether the mean is subtracted; without it, `mean` is 0.
-    """
-
-    values: Array
-    vectors: Array
-    targets: Array
-    mean: Array
-    intercept: bool
-
-    @classmethod
-    def of(cls, kernel: Array, targets: Array, *, intercept: bool) -> TrainedKernel:
-        """Diagonalise the kernel matrix, and subtract the mean of the targets if there is an intercept."""
-        values, vectors = np.linalg.eigh(kernel)
-        mean = targets.mean(axis=0) if intercept else np.zeros(targets.shape[1])
-        # Equal samples have an eigenvalue that is zero but for rounding.
-        least = np.finfo(np.float64).eps * float(values.max(initial=0.0))
-        return cls(np.maximum(values, least), vectors, targets - mean, mean, intercept)
+class TrainedKernel(RidgePath):
+    """Regressions with a kernel, and with the features of random networks of finite width."""
 
     def degrees_of_freedom(self, ridge: float) -> float:
         """tr K(K + λI)⁻¹."""
@@ -98,13 +75,10 @@ class TrainedKernel:
         return low if excess(low) >= 0.0 else float(brentq(excess, low, high, xtol=1e-15 * high, rtol=1e-12))
 
     def held_out(self, ridge: float, width: int | None = None) -> Scores:
-        """Scores of each training sample by the regression from all others, docs/theory.md (11.15).
-
-        The mean that is subtracted from the targets is that of the others too, (11.27).
-        """
+        """Scores of each training sample by the regression from all others, docs/theory.md (11.15)."""
         penalty = self.network_ridge(ridge, width)
-        scores = self.targets - self.left_out_residuals(np.array([penalty]))[0] + self.mean
-        if width is None:
+        scores = self.targets - self.left_out_residuals(np.array([penalty]))[0]
+        if width is None or not len(self.values):
             return Scores(scores)
         inverse, squares = 1.0 / (self.values + penalty), self.vectors**2
         diagonal = squares @ inverse
@@ -112,19 +86,20 @@ class TrainedKernel:
         lengths = 1.0 / diagonal - penalty * (squares @ inverse**2) / diagonal**2
         return Scores(scores, self._network_variance(penalty, width, lengths))
 
-    def left_out_residuals(self, ridges: Array) -> Array:
-        """Targets minus left-out scores at several ridges, (ridges, n, outputs)."""
-        inverse = 1.0 / (self.values + ridges[:, None])[:, :, None]
-        solved = self.vectors @ (inverse * (self.vectors.T @ self.targets))
-        ones = self.vectors @ (inverse * self.vectors.sum(axis=0)[:, None]) if self.intercept else None
-        diagonal = self.vectors**2 @ inverse  # of B = (K + λI)⁻¹
-        return leave_one_out_residuals(self.targets, solved, diagonal, ones, len(self.values) - 1)
-
     def at(self, rotated: Array, diagonal: Array, ridge: float, width: int | None = None) -> Scores:
-        """Scores of new samples, from K(new, training) in the eigenvectors and K(x, x) of the new ones."""
+        """Scores of new samples.
+
+        Args:
+            rotated: K(new, training) in the eigenvectors, from `new_samples`.
+            diagonal: K(x, x), from `new_samples`; not used without a width.
+            ridge: λ.
+            width: m; the kernel itself if None.
+        """
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
-        scores = rotated @ (inverse[:, None] * (self.vectors.T @ self.targets)) + self.mean
+        scores = rotated @ (inverse[:, None] * (self.vectors.T @ self.targets))
+        if self.means is not None:
+            scores += self.targets.mean(axis=0)
         if width is None:
             return Scores(scores)
         lengths = diagonal - rotated**2 @ (inverse * (1.0 + penalty * inverse))
@@ -140,7 +115,7 @@ class TrainedKernel:
         Args:
             neurons: values of single neurons at the training samples, (n, neurons).
             others: the same at the new samples, (new, neurons).
-            rotated: K(new, training) in the eigenvectors.
+            rotated: K(new, training) in the eigenvectors, from `new_samples`.
             weights: of the neurons in each network, of mean 0 and variance 1, (neurons, networks).
             ridge: λ.
             width: m.
@@ -148,6 +123,8 @@ class TrainedKernel:
         penalty = self.network_ridge(ridge, width)
         inverse = 1.0 / (self.values + penalty)
         dual = inverse[:, None] * (self.vectors.T @ self.targets)
+        if self.means is not None:
+            others = others - neurons.mean(axis=0)
         along = self.vectors.astype(np.float32).T @ neurons
         # A neuron minus its prediction from the other samples.
         held_out = (self.vectors / (self.vectors**2 @ inverse)[:, None] * inverse).astype(np.float32) @ along
@@ -180,7 +157,14 @@ _STEP = 1e-2
 
 
 def expected_error(
-    bias: float, penalty: float, degrees: float, squared: float, n: int, width: int | None, least: float = 0.0
+    bias: float,
+    penalty: float,
+    degrees: float,
+    squared: float,
+    n: int,
+    width: int | None,
+    least: float = 0.0,
+    free: int = 0,
 ) -> float:
     """Compute the squared error (11.2), (11.5) of docs/theory.md from population quantities at the effective ridge ν.
 
@@ -192,9 +176,10 @@ def expected_error(
         n: number of training samples.
         width: m; infinite if not given.
         least: smallest share of samples assumed to be left; with 0 the error may be infinite.
+        free: number of features that are not penalised, (11.30).
     """
     share = 0.0 if width is None else 1.0 / (width - squared)
-    left = max(1.0 - (squared + share * (degrees - squared) ** 2) / n, least)
+    left = max(1.0 - (free + squared + share * (degrees - squared) ** 2) / n, least)
     return (bias + share * (degrees - squared) * penalty) / left if left > 0.0 else math.inf
 
 
@@ -209,11 +194,13 @@ class PoolCurves:
         log_kappa: logarithms of κ, ascending.
         logs: logarithms of df₁, b and G of (11.5), shape (3, len(log_kappa)).
         slopes: exponents of the power laws below the smallest κ.
+        free: number of features that are not penalised: the intercept.
     """
 
     log_kappa: Array
     logs: Array
     slopes: Array
+    free: int
 
     @classmethod
     def of(cls, trained: TrainedKernel) -> PoolCurves:
@@ -226,12 +213,12 @@ class PoolCurves:
         fitted[:_LEAST] = True
         logs = np.log(np.maximum(rows, np.finfo(float).tiny))
         slopes = [np.polyfit(logs[fitted, 0], logs[fitted, k], 1)[0] for k in (1, 2, 3)]
-        return cls(logs[:, 0], logs[:, 1:].T, np.array(slopes))
+        return cls(logs[:, 0], logs[:, 1:].T, np.array(slopes), trained.free)
 
     @staticmethod
     def _at(trained: TrainedKernel, ridges: Array) -> Array:
         """κ, df₁, b and G at each ridge, in columns."""
-        n, outputs = trained.targets.shape
+        n, outputs = len(trained.values), trained.targets.shape[1]
         inverse = 1.0 / (trained.values[:, None] + ridges)  # (n, ridges)
         kappa = 1.0 / inverse.sum(axis=0)
         degrees = n - ridges / kappa
@@ -239,7 +226,7 @@ class PoolCurves:
         slope = kappa**2 * np.sum(inverse**2, axis=0)
         squared = degrees + kappa * (-1.0 / kappa + ridges * slope / kappa**2) / slope
         errors = np.mean(trained.left_out_residuals(ridges) ** 2, axis=(1, 2))
-        bias = errors * (1.0 - squared / n)
+        bias = errors * (1.0 - (trained.free + squared) / (trained.free + n))
         # κ yᵀ(K + λI)⁻¹y is bias and penalty together.
         rotated = trained.vectors.T @ trained.targets
         both = kappa * (np.sum(rotated**2, axis=1) @ inverse) / outputs
@@ -254,15 +241,15 @@ class PoolCurves:
 
     def error(self, n: int, ridge: float, width: int | None) -> float:
         """The expected squared error, docs/theory.md (11.4) and (11.5)."""
-        features = np.inf if width is None else float(width)
+        features, left = np.inf if width is None else float(width), n - self.free
 
         def excess(log_kappa: float) -> float:
             degrees = self.at(log_kappa)[0]
-            if degrees >= min(n, features):
+            if degrees >= min(left, features):
                 return -1.0
-            return float(np.exp(log_kappa)) * (1.0 - degrees / features) * (n - degrees) - ridge
+            return float(np.exp(log_kappa)) * (1.0 - degrees / features) * (left - degrees) - ridge
 
         place = float(brentq(excess, self.log_kappa[0] - 60.0, self.log_kappa[-1] + 60.0, xtol=1e-10))
         degrees, bias, penalty = self.at(place)
         squared = degrees + (self.at(place + _STEP)[0] - self.at(place - _STEP)[0]) / (2.0 * _STEP)
-        return expected_error(bias, penalty, degrees, squared, n, width, least=_STEP)
+        return expected_error(bias, penalty, degrees, squared, n, width, _STEP, self.free)

@@ -1,4 +1,4 @@
-"""Factorisations of dense symmetric matrices that refuse singular ones, and leave-one-out residuals."""
+"""Factorisations of dense symmetric matrices that refuse singular ones."""
 
 from __future__ import annotations
 
@@ -53,24 +53,3 @@ def solve_symmetric(matrix: Array, block: Array) -> Array:
             "Give a ridge: solve(b, ridge=…), larger than 1e-12 times the largest eigenvalue.",
         )
     return np.asarray(solution)
-
-
-def leave_one_out_residuals(
-    targets: Array, solved: Array, diagonal: Array, ones: Array | None = None, others: Array | float = 0.0
-) -> Array:
-    """Residuals of a ridge regression from all other samples in closed form, docs/theory.md (11.15) and (11.27).
-
-    B = (K + λI)⁻¹, or a multiple of it. All arrays have samples in the second last axis and outputs in the last.
-
-    Args:
-        targets: t, their mean taken out if the regression has an intercept.
-        solved: B t.
-        diagonal: the diagonal of B.
-        ones: B 1, if a mean was taken out: it has to be that of the other targets.
-        others: number of other samples, n - 1; an array if it differs between samples.
-    """
-    if ones is None:
-        return np.asarray(solved / diagonal)
-    # Where there is no other sample, there is no other mean either.
-    shift = np.divide(ones, others, out=np.zeros_like(ones), where=np.asarray(others) > 0.0)
-    return np.asarray((solved + targets * shift) / diagonal)

@@ -182,6 +182,7 @@ def depth_curve(
     kernel: str = "ck",
     ridge: float | None = None,
     *,
+    intercept: bool = True,
     seed: int = 0,
     progress: bool | Report = True,
 ) -> DepthCurve:
@@ -200,6 +201,7 @@ def depth_curve(
         kernel: "ck" if the readout will be trained, "ntk" if all weights will be; for a model.
         ridge: λ, added to the diagonal of the kernel matrix; if None, for each number of steps the best one of nine
             powers of ten times the mean eigenvalue, chosen by leaving samples out. For a model.
+        intercept: fit a bias of the readout, which is not penalised; for a model.
         seed: seed of the split; for a network.
         progress: a bar on a terminal after two seconds; False for none, or a function.
 
@@ -216,7 +218,7 @@ def depth_curve(
     X, y = data if isinstance(data, tuple) else (data, None)
     with reported(progress, "depth curve") as report:
         if isinstance(model, Unrollable) and isinstance(model, Model):
-            return model_curve(model, X, y, numbers, kernel, ridge, report)
+            return model_curve(model, X, y, numbers, kernel, ridge, report, intercept=intercept)
         needed("torch", "The depth curve of a trained network")
         from notsodeep.verdicts.trained_curve import network_scores
 
@@ -224,7 +226,15 @@ def depth_curve(
 
 
 def model_curve(
-    model: Any, X: Any, y: Any, steps: Sequence[int], kernel: str, ridge: float | None, report: Report
+    model: Any,
+    X: Any,
+    y: Any,
+    steps: Sequence[int],
+    kernel: str,
+    ridge: float | None,
+    report: Report,
+    *,
+    intercept: bool,
 ) -> DepthCurve:
     """The curve of a model on samples, with or without labels."""
     one_of(kernel, ("ck", "ntk"), "kernel")
@@ -237,7 +247,7 @@ def model_curve(
         cut = whole if count is None else exact_kernel(model.unrolled(count), samples, kernel=kernel)
         errors.append(kernel_distance(whole, cut).up_to_factor)
         if data is not None:
-            score, best = left_out_scores(cut, *data, ridge)
+            score, best = left_out_scores(cut, *data, ridge, intercept=intercept)
             scores.append(score)
             ridges.append(best)
     words = f"{len(samples)} samples" if data is None else f"{len(data[0])} labelled samples"
@@ -278,14 +288,14 @@ def labelled_samples(model: Any, y: Any, n: int) -> tuple[IntArray, Labelled]:
 
 
 def left_out_scores(
-    kernel: Array, places: IntArray, labelled: Labelled, ridge: float | None
+    kernel: Array, places: IntArray, labelled: Labelled, ridge: float | None, *, intercept: bool
 ) -> tuple[Array, float]:
     """What each labelled sample scores when it is left out, docs/theory.md (11.15), and the ridge.
 
     1 or 0 for its class; in a regression 1 less its squared error over the variance of the targets.
     """
     part = kernel if len(places) == len(kernel) else kernel[np.ix_(places, places)]
-    trained = TrainedKernel.of(part, labelled.targets, intercept=True)
+    trained = TrainedKernel.of(part, labelled.targets, intercept=intercept)
     ridges = float(trained.values.mean()) * _RIDGES
     if ridge is not None:
         ridges = np.array([as_number(ridge, "ridge", positive=True)])

@@ -110,7 +110,8 @@ def _refitted(features: Array, readout: Array, bias: Array, goal: Array, half: i
     ridges = max(float(trained.values.mean()), 1e-300) * _RIDGES
     errors = np.mean(trained.left_out_residuals(ridges) ** 2, axis=(1, 2))
     ridge = float(ridges[int(np.argmin(errors))])
-    return own[half:] + trained.at(new @ fit.T @ trained.vectors, np.empty(0), ridge).mean
+    rotated, _ = trained.new_samples(new @ fit.T, np.zeros(len(new)))
+    return own[half:] + trained.at(rotated, np.empty(0), ridge).mean
 
 
 def _scores(outputs: Array, goal: Array) -> Array:

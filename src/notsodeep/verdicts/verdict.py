@@ -75,10 +75,10 @@ class OrdinaryNetwork(Shown):
 
     @classmethod
     def of(
-        cls, name: str, layers: int, kernel: Array, places: IntArray, labelled: Labelled
+        cls, name: str, layers: int, kernel: Array, places: IntArray, labelled: Labelled, *, intercept: bool
     ) -> OrdinaryNetwork:
         """A network with this kernel, tried on the labelled samples."""
-        scores, _ = left_out_scores(kernel, places, labelled, None)
+        scores, _ = left_out_scores(kernel, places, labelled, None, intercept=intercept)
         return cls(name, layers, float(scores.mean()), score_interval(scores), scores)
 
     def to_dict(self) -> dict[str, Any]:
@@ -175,6 +175,7 @@ def verdict(
     kernel: str = "ck",
     max_steps: int = FEW,
     samples: int | None = None,
+    intercept: bool = True,
     target_agreement: float = 0.99,
     epochs: int = 8,
     seed: int = 0,
@@ -197,6 +198,7 @@ def verdict(
         max_steps: the largest number of explicit layers that may replace a model.
         samples: number of samples that are compared; if None, up to 1000 rows, or as many images as half a minute
             allows, and all nodes of a graph.
+        intercept: fit a bias of the readout, which is not penalised; for a model.
         target_agreement: for a trained network, the share of samples on which the replacement chooses the same class.
         epochs: for a trained network, passes over the samples when `distill` trains candidates; 0 for closed forms.
         seed: seed of the choice of samples, and of the distillation.
@@ -211,7 +213,7 @@ def verdict(
         try:
             if isinstance(model, Unrollable) and isinstance(model, Model):
                 few = as_count(max_steps, "max_steps")
-                found = _of_model(model, X, y, kernel, few, samples, seed, report)
+                found = _of_model(model, X, y, kernel, few, samples, seed, report, intercept=intercept)
                 return found if richness is None else _after_learning(found, model, X, y, richness, seed)
             return _of_network(model, X, target_agreement, epochs, seed, report)
         except ConvergenceError as error:
@@ -222,7 +224,16 @@ def verdict(
 
 
 def _of_model(
-    model: Any, X: Any, y: Any, kernel: str, few: int, samples: int | None, seed: int, report: Report
+    model: Any,
+    X: Any,
+    y: Any,
+    kernel: str,
+    few: int,
+    samples: int | None,
+    seed: int,
+    report: Report,
+    *,
+    intercept: bool,
 ) -> Verdict:
     every = model.check_samples(X)
     chosen = _chosen(model, every, samples, seed)
@@ -232,19 +243,21 @@ def _of_model(
         labels = np.asarray(y)[chosen]
     pooled = getattr(model, "readout", None) == "pool"
     steps = sorted({*(_POOLED_STEPS if pooled else STEPS), few})
-    curve = model_curve(model, part, labels, steps, kernel, None, report)
+    curve = model_curve(model, part, labels, steps, kernel, None, report, intercept=intercept)
     ordinary = linear = None
     if labels is not None:
         data = labelled_samples(model, labels, len(part))
         rows = part.reshape(len(part), -1)
         rows = rows - rows.mean(axis=0)
-        linear = OrdinaryNetwork.of("linear model", 0, rows @ rows.T, *data)
+        linear = OrdinaryNetwork.of("linear model", 0, rows @ rows.T, *data, intercept=intercept)
         if hasattr(model, "network"):
             layers = int(min(curve.steps_needed, few))
             report(len(steps), len(steps) + 1, partial("{} ordinary layers".format, layers))
             network = model.network([activation("relu")] * layers)
             name = _NAMES.get(type(network).__name__, type(network).__name__)
-            ordinary = OrdinaryNetwork.of(name, layers, exact_kernel(network, part, kernel=kernel), *data)
+            ordinary = OrdinaryNetwork.of(
+                name, layers, exact_kernel(network, part, kernel=kernel), *data, intercept=intercept
+            )
     return Verdict(*decide_untrained(curve, ordinary, few), curve, ordinary, linear)
 
 
