@@ -8,10 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from notsodeep.data import GaussianMixture, Preprocessing, load
 from notsodeep.kernels import exact_kernel, random_features
+from notsodeep.linalg.kernel_ridge import solve_ridge
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, IntArray
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
@@ -222,10 +222,9 @@ def _mixture_error(
 
 
 def _scores(own: Array, cross: Array, targets: Array, ridge: float) -> Array:
-    """Ridge regression: K(new, training) (K + λI)⁻¹ y, after centring the targets."""
-    mean = targets.mean(axis=0)
-    factor = cho_factor(own + ridge * np.eye(len(own)), lower=True)
-    return np.asarray(cross @ cho_solve(factor, targets - mean) + mean)
+    """Ridge regression with a bias: K(new, training) dual + intercept."""
+    fit = solve_ridge(own, targets, ridge, np.zeros(0, dtype=np.intp))
+    return np.asarray(cross @ fit.dual + fit.intercept)
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -142,7 +142,7 @@ def predicted(
     parts = [(X[part], y[part]) for part in (slice(0, spec.n), slice(spec.n, 2 * spec.n))]
     return loop_curve(
         model_of(spec, rate), parts[0], test=parts[1], train_steps=trained, steps=spec.steps,
-        ridge=spec.ridge, width=width,
+        ridge=spec.ridge, intercept=False, width=width,
     )  # fmt: skip
 
 
