@@ -58,22 +58,11 @@ def test_each_tile_is_told(compute: Callable[..., Any], threads: int, monkeypatc
         lambda: nsd.limiting_density(DEQ.centred(1.0), nsd.UnitSphere(30), 40, progress=True),
         lambda: nsd.equivalent(DEQ, X[:20], form="refined", progress=True),
         lambda: nsd.equivalence_error(DEQ, X[:20], form="refined", progress=True),
-        lambda: kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2),
     ],
 )
 def test_true_is_a_bar_everywhere(compute: Callable[[], Any], titles: list[str]) -> None:
     compute()
     assert titles
-
-
-def test_each_random_network_is_told() -> None:
-    seen: list[tuple[int, int, str]] = []
-
-    def report(done: int, total: int, news: progress.Message) -> None:
-        seen.append((done, total, news()))
-
-    kernels.finite_width_kernels(DEQ, X[:3], width=8, draws=2, progress=report)
-    assert seen == [(1, 2, "1 of 2"), (2, 2, "2 of 2")]
 
 
 def test_the_bar_of_blocks_and_sweeps(tmp_path, titles: list[str]) -> None:

@@ -2,14 +2,13 @@
 
 from notsodeep.kernel_names import Kernel
 from notsodeep.kernels.exact import both_kernels, conjugate_kernel, exact_kernel, tangent_kernel
-from notsodeep.kernels.finite_width import finite_width_kernels, random_features
+from notsodeep.kernels.finite_width import random_features
 
 __all__ = [
     "Kernel",
     "both_kernels",
     "conjugate_kernel",
     "exact_kernel",
-    "finite_width_kernels",
     "random_features",
     "tangent_kernel",
 ]
