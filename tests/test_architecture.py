@@ -29,7 +29,7 @@ LAYERS = [line.split() for line in """
     designs
     nets
     convergence
-    operators estimators
+    estimators
     figures
     forecasts
     feature_learning

@@ -10,10 +10,10 @@ from numpy.polynomial import chebyshev
 from scipy.sparse.linalg import aslinearoperator
 from tolerances import Oracle, assert_close
 
+from notsodeep.equivalents.operators import positive_woodbury_core
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.interpolation import at_many
 from notsodeep.linalg.block_lanczos import (
-    block_lanczos,
     extreme_eigenvalues,
     leading_part,
     operator_norm,
@@ -23,13 +23,6 @@ from notsodeep.linalg.chebyshev import (
     chebyshev_coefficients,
     chebyshev_nodes,
     clenshaw,
-)
-from notsodeep.linalg.conjugate_gradients import (
-    DiagonalPreconditioner,
-    Unpreconditioned,
-    conjugate_gradients,
-    inverse_root,
-    positive_woodbury_core,
 )
 from notsodeep.linalg.dense import solve_definite, solve_symmetric
 
@@ -86,20 +79,6 @@ def test_eigenvalues_from_products():
     assert operator_norm(aslinearoperator(matrix[:5, :5])) == pytest.approx(np.linalg.norm(matrix[:5, :5], 2))
 
 
-def test_blocks_of_a_krylov_space():
-    matrix = symmetric(np.linspace(1.0, 2.0, 30))
-    columns = 0
-    for basis, image in block_lanczos(aslinearoperator(matrix), 4, seed=0):
-        assert basis.shape[1] > columns
-        columns = basis.shape[1]
-        np.testing.assert_allclose(basis.T @ basis, np.eye(columns), atol=1e-12)
-        np.testing.assert_allclose(image, matrix @ basis, atol=1e-12)
-    assert columns == 30
-    projection = np.diag([1.0] * 3 + [0.0] * 27)
-    *_, (basis, _) = block_lanczos(aslinearoperator(projection), 4, seed=0)
-    assert basis.shape[1] < 30, "the space is invariant long before it is everything"
-
-
 # --- few columns -----------------------------------------------------------------------------------------------
 
 
@@ -135,13 +114,6 @@ def test_the_leading_part_of_a_matrix_of_low_rank(passes):
     assert leading_part(lambda block: matrix @ block, 43, 100, seed=0, passes=passes)[0].shape == (43,)
 
 
-def test_an_inverse_root():
-    matrix = symmetric([3.0, 2.0, 1.0, 0.0])
-    root = inverse_root(matrix)
-    assert root.shape == (4, 3)
-    assert_close(root @ root.T, np.linalg.pinv(matrix), Oracle.QUADRATURE)
-
-
 # --- dense -----------------------------------------------------------------------------------------------------
 
 
@@ -163,22 +135,3 @@ def test_dense_systems():
     room = definite.copy()
     solve_definite(room, right, overwrite=True)
     assert not np.array_equal(room, definite)
-
-
-def test_conjugate_gradients_with_the_diagonal():
-    """Conjugate gradients alone: tests/operators/test_kernel_operator.py."""
-    matrix = symmetric(np.logspace(0, 3, 60)) + np.diag(np.logspace(0, 4, 60))
-    right = np.random.default_rng(0).standard_normal((60, 3))
-    options = {"tolerance": 1e-10, "max_iterations": 500}
-    diagonal = DiagonalPreconditioner(matrix.diagonal())
-    plain, scaled, quick = (
-        conjugate_gradients(lambda block: matrix @ block, right, preconditioner, **options, verified=verified)
-        for preconditioner, verified in ((Unpreconditioned(), True), (diagonal, True), (diagonal, False))
-    )
-    expected = np.linalg.solve(matrix, right)
-    np.testing.assert_allclose(scaled.x, expected, atol=1e-8 * np.abs(expected).max())
-    assert scaled.residual <= 1e-10
-    assert scaled.iterations < plain.iterations
-    np.testing.assert_array_equal(quick.x, scaled.x)
-    with pytest.raises(ConvergenceError, match="diagonal entry"):
-        DiagonalPreconditioner(np.array([1.0, 0.0]))

@@ -73,16 +73,6 @@ def test_a_kernel_in_the_store_belongs_to_its_model(rows, tmp_path: Path):
         nsd.conjugate_kernel(PowerNetwork(2), rows, out=out)
 
 
-def test_as_an_operator(rows):
-    operator = nsd.KernelOperator.of(PowerNetwork(3), rows, "ntk", block=128)
-    right = np.random.default_rng(1).standard_normal((300, 4))
-    assert_close(operator @ right, 3 * expected(rows, rows) @ right, Oracle.IDENTITY)
-    with pytest.raises(nsd.InputError, match="PowerNetwork"):
-        operator.solve(right, 0.1)
-    found = operator.solve(right, 0.1, preconditioner="nystrom", tolerance=1e-8)
-    assert found.residual <= 1e-8
-
-
 def test_in_estimators(rows):
     labels = np.where(rows[:, 0] > 0, "up", "down")
     machine = DEQKernelClassifier(

@@ -158,7 +158,7 @@ def on_a_worker() -> bool:
         return False
 
 
-@pytest.mark.parametrize("use", ["kernel", "operator", "rectangle", "no store"])
+@pytest.mark.parametrize("use", ["kernel", "rectangle", "no store"])
 def test_rows_of_dask_are_stored_where_workers_read_them(
     samples, expected, tmp_path: Path, monkeypatch, use: str
 ) -> None:
@@ -171,13 +171,9 @@ def test_rows_of_dask_are_stored_where_workers_read_them(
 
     monkeypatch.setattr(MappedRows, "read", recorded)
     rows, options = dask.array.from_array(samples, chunks=(110, 9)), {"block": BLOCK, "client": "threads"}
-    if use == "operator":
-        operator = nsd.KernelOperator.of(DEQ, rows, out=tmp_path / "shared" / "G.zarr", **options)
-        kernel = operator @ np.eye(len(samples))
-    else:
-        sides = (samples, rows) if use == "rectangle" else (rows,)
-        out = None if use == "no store" else tmp_path / "shared" / "G.zarr"
-        kernel = np.asarray(nsd.conjugate_kernel(DEQ, *sides, out=out, **options))
+    sides = (samples, rows) if use == "rectangle" else (rows,)
+    out = None if use == "no store" else tmp_path / "shared" / "G.zarr"
+    kernel = np.asarray(nsd.conjugate_kernel(DEQ, *sides, out=out, **options))
     assert_close(kernel, expected, Oracle.IDENTITY)
     assert bool(paths) == (use != "no store")
     assert all(Path(path).is_relative_to(tmp_path / "shared") for path in paths)

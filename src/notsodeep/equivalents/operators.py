@@ -23,17 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
+from scipy.sparse import diags_array
+from scipy.sparse.linalg import LinearOperator, cg
 
-from notsodeep.errors import InputError
+from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.linalg.block_lanczos import SymmetricOperator
-from notsodeep.linalg.conjugate_gradients import DiagonalPreconditioner, conjugate_gradients
 from notsodeep.linalg.dense import solve_symmetric
-from notsodeep.validation import Array, as_real, as_right_sides, squared_norms
+from notsodeep.validation import Array, as_number, as_real, as_right_sides, squared_norms
 
 # Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
 DENSE_LIMIT = 5000
 # Relative residual, by its recursion, and iterations of conjugate gradients.
 _RECURSION, _ITERATIONS = 1e-12, 2000
+# Directions of F below this fraction of the largest are left to the diagonal.
+_NO_DIRECTION = 1e-10
 # Beyond that size, more columns than this cost more to factorise than an iteration takes.
 COLUMN_LIMIT = 1500
 
@@ -264,14 +267,42 @@ class StructuredOperator(SymmetricOperator):
             return self._solved_through_columns(block)
         if self.n <= DENSE_LIMIT:
             return solve_symmetric(self.to_dense(), block)
-        return conjugate_gradients(
-            self._matmat,
-            block,
-            DiagonalPreconditioner(self.diagonal()),
-            tolerance=_RECURSION,
-            max_iterations=_ITERATIONS,
-            verified=False,
-        ).x
+        return np.stack([self._iterated(column) for column in block.T], axis=1)
+
+    def _iterated(self, right: Array) -> Array:
+        """A⁻¹ b by conjugate gradients with the diagonal as preconditioner."""
+        diagonal = self.diagonal()
+        if np.all(diagonal > 0.0):
+            solution, failed = cg(
+                self, right, rtol=_RECURSION, maxiter=_ITERATIONS, M=diags_array(1.0 / diagonal)
+            )
+            if not failed and np.isfinite(solution).all():
+                return np.asarray(solution)
+        raise ConvergenceError(
+            f"Conjugate gradients did not converge in {_ITERATIONS} iterations, or the operator is not"
+            " positive definite.",
+            "Give a larger ridge: solve(b, ridge=…).",
+        )
+
+    def preconditioner(self, ridge: float) -> LinearOperator:
+        """(A + ridge·I)⁻¹ with no eigenvalue above 1/ridge, which `scipy.sparse.linalg.cg` takes as `M` for a kernel.
+
+        It is positive definite even where A + ridge·I is not.
+        """
+        ridge = as_number(ridge, "ridge", positive=True)
+        diagonal = np.maximum(self.own_diagonal + ridge, ridge)[:, None]
+        columns, core = self.factor
+        middle = positive_woodbury_core(
+            columns.T @ (columns / diagonal), core, least=ridge / float(diagonal.max())
+        )
+
+        def solve(block: Array) -> Array:
+            first = block.reshape(self.n, -1) / diagonal
+            return np.asarray(first - columns @ (middle @ (columns.T @ first)) / diagonal).reshape(
+                block.shape
+            )
+
+        return LinearOperator(self.shape, matvec=solve, rmatvec=solve, matmat=solve, dtype=np.float64)
 
     def _solved_through_columns(self, block: Array) -> Array:
         """A⁻¹ b = d^{-1/2} (I - Q (I - (I + small)⁻¹) Qᵀ) d^{-1/2} b, see the top of the module."""
@@ -283,6 +314,21 @@ class StructuredOperator(SymmetricOperator):
         inside = orthonormal.T @ whitened
         correction = solve_symmetric(np.eye(len(small)) + small, inside) - inside
         return np.asarray((whitened + orthonormal @ correction) / root[:, None])
+
+
+def positive_woodbury_core(gram: Array, core: Array, least: float) -> Array:
+    """M of Woodbury's identity for a matrix whose eigenvalues, relative to those of δ, are raised to at least `least`.
+
+    For δ diagonal, F thin and Γ = Fᵀ δ⁻¹ F: (δ + F S Fᵀ)⁻¹ = δ⁻¹ - δ⁻¹ F M Fᵀ δ⁻¹ with M = S (I + Γ S)⁻¹, a form that
+    never inverts the core S, which may be singular.
+    """
+    squares, turn = linalg.eigh(gram, check_finite=False)
+    kept = squares > _NO_DIRECTION * max(float(squares[-1]), 1e-300)
+    roots = np.sqrt(squares[kept])
+    small = (turn[:, kept].T @ core @ turn[:, kept]) * roots[:, None] * roots
+    values, vectors = linalg.eigh((small + small.T) / 2.0, check_finite=False)
+    back = (turn[:, kept] / roots) @ vectors
+    return np.asarray((back * (1.0 - 1.0 / np.maximum(1.0 + values, least))) @ back.T)
 
 
 def _congruence(triangle: Array, core: Array) -> Array:

@@ -1,26 +1,33 @@
-"""Read a kernel that is on disk: the whole matrix, although only its lower half is stored."""
+"""A kernel on disk: read like an array, multiplied like a matrix, although only its lower half is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.errors import InputError
 from notsodeep.memory import in_words
 from notsodeep.results import KernelInfo
 from notsodeep.scale.kernel_jobs import Cell
 from notsodeep.scale.store import BlockArray, checksum, read_journal
+from notsodeep.validation import Array
+
+# Numbers of a block that are multiplied at once: a strip of float32 becomes float64 in the cache.
+_STRIP = 2**17
 
 
-class StoredKernel:
+class StoredKernel(LinearOperator):
     """A finished kernel on disk, read like an array: `K[100:200, :50]`, `K[7]`, `np.asarray(K)`.
 
-    Blocks are verified by checksum the first time they are read.
+    It is a `scipy.sparse.linalg.LinearOperator`: `K @ V` reads every block once, for any number of columns, and
+    `eigsh`, `lobpcg` and `cg` of scipy take it. Blocks are verified by checksum the first time they are read.
 
     Attributes:
         path: the folder.
@@ -39,8 +46,7 @@ class StoredKernel:
         self.path, self.repaired = Path(path), repaired
         self._array = BlockArray(self.path)
         self.grid, self.run = self._array.grid, self._array.run
-        self.shape = self.grid.rows, self.grid.columns
-        self.dtype: np.dtype[Any] = np.dtype(self._array.described["storage"])
+        super().__init__(np.dtype(self._array.described["storage"]), (self.grid.rows, self.grid.columns))
         self._entries = read_journal(self.path, self.grid)
         if len(self._entries) < self.grid.count:
             raise InputError(
@@ -53,10 +59,10 @@ class StoredKernel:
     @property
     def nbytes(self) -> int:
         """Bytes that the whole matrix would take in memory."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+        return int(self.shape[0] * self.shape[1] * self.dtype.itemsize)
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __repr__(self) -> str:
         return f"StoredKernel({str(self.path)!r}, shape={self.shape}, dtype={self.dtype}, {in_words(self.nbytes)})"
@@ -77,6 +83,44 @@ class StoredKernel:
         if not self.grid.symmetric:
             raise InputError("A kernel between two sets of samples has no diagonal.")
         return np.concatenate([self.block((i, i)).diagonal() for i in range(self.grid.height)])
+
+    def _matmat(self, right: Array) -> Array:
+        return self._product(np.asarray(right, dtype=np.float64), turned=False)
+
+    def _rmatmat(self, right: Array) -> Array:
+        return self._product(np.asarray(right, dtype=np.float64), turned=not self.grid.symmetric)
+
+    def _matvec(self, vector: Array) -> Array:
+        return self._matmat(np.reshape(vector, (-1, 1)))[:, 0]
+
+    def _rmatvec(self, vector: Array) -> Array:
+        return self._rmatmat(np.reshape(vector, (-1, 1)))[:, 0]
+
+    def _product(self, right: Array, *, turned: bool) -> Array:
+        """The matrix, or its transpose, times a block of columns, in float64 whatever is stored."""
+        result = np.zeros((self.shape[turned], right.shape[1]))
+        for cell, block in self._sweep():
+            rows, columns = self.grid.slices(cell)
+            step = max(_STRIP // block.shape[1], 1)
+            for start in range(0, len(block), step):
+                strip = block[start : start + step].astype(np.float64, copy=False)
+                part = slice(rows.start + start, rows.start + start + len(strip))
+                if not turned:
+                    result[part] += strip @ right[columns]
+                if turned or self.grid.mirrored(cell):
+                    result[columns] += strip.T @ right[part]
+        return result
+
+    def _sweep(self) -> Iterator[tuple[Cell, NDArray[Any]]]:
+        """All stored blocks; the next one is read while this one is used."""
+        with ThreadPoolExecutor(1) as pool:
+            cells = list(self.grid.cells())
+            waiting = pool.submit(self.block, cells[0])
+            for cell, following in zip(cells, [*cells[1:], None], strict=True):
+                block = waiting.result()
+                if following is not None:
+                    waiting = pool.submit(self.block, following)
+                yield cell, block
 
     def __getitem__(self, index: Any) -> Any:
         both = index if isinstance(index, tuple) else (index,)
