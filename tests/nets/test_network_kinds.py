@@ -16,6 +16,7 @@ from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit, GraphDEQ, nor
 from notsodeep.models.cell_models import Equilibrium, Loop
 from notsodeep.models.neural_ode import NeuralODE
 from notsodeep.nets import Net, SolverOptions, compute_features, empirical_kernels, fit, network
+from notsodeep.nets.connections import DenseConnection
 from notsodeep.nets.measure import inference_seconds
 from notsodeep.nets.modules import network_of
 from notsodeep.nets.weight_groups import WeightGroup
@@ -37,7 +38,7 @@ class CosineNet(Net):
     """√2 cos(W x)/√m with a linear readout."""
 
     def __init__(self, train: str, seed: int) -> None:
-        super().__init__(FEATURES, WIDTH, CLASSES, train)
+        super().__init__((FEATURES,), DenseConnection(), WIDTH, CLASSES, train=train, scaling="ntk")
         self.spec = Cosines()
         generator = torch.Generator().manual_seed(seed)
         self._add("hidden", torch.randn(WIDTH, FEATURES, generator=generator))

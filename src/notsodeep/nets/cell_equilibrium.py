@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from notsodeep.nets.equilibrium import FirstOrder, check_report
+from notsodeep.nets.equilibrium import FirstOrder, RowFunction, check_report
 from notsodeep.nets.fixed_point_solvers import SolveReport, SolverOptions, solve
 
 Cell = Callable[[Tensor, Tensor], Tensor]
@@ -36,7 +36,7 @@ class CellSolver:
         on_adjoint: is called with the report of the backward pass.
     """
 
-    step: Callable[[Tensor, Tensor, Sequence[Tensor]], Tensor]
+    step: Callable[..., Tensor]
     size: int
     solver: SolverOptions
     adjoint: SolverOptions
@@ -74,20 +74,18 @@ class _Solve(FirstOrder):
 
     @staticmethod
     def forward(drive: Tensor, settings: CellSolver, *weights: Tensor) -> Tensor:
-        step: Cell = partial(_with_weights, settings, weights)
+        step: Cell = partial(settings.step, weights=weights)
         first = step(drive.new_zeros(len(drive), settings.size), drive)
         z, report = solve(ForwardProblem(step, drive, first), settings.solver)
         settings.on_solve(report)
         check_report(report, "The equilibrium", settings.on_failure, settings.solver, advice=_ADVICE)
         return z
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_Solve, 1, info.batch_size, in_dims, arguments)
 
-
-class _Implicit(torch.autograd.Function):
+class _Implicit(RowFunction):
     """The identity on the image of the equilibrium, whose gradient is the solution of the adjoint equation."""
+
+    blocks = 3
 
     @staticmethod
     def forward(image: Tensor, z: Tensor, drive: Tensor, settings: CellSolver, *weights: Tensor) -> Tensor:
@@ -104,32 +102,22 @@ class _Implicit(torch.autograd.Function):
         t = cell_adjoint(z, drive, cotangents[0], weights, ctx.settings)
         return t, None, None, None, *[None] * len(weights)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_Implicit, 3, info.batch_size, in_dims, arguments)
-
 
 class _AdjointSolve(FirstOrder):
     """t = (I - Jᵀ)⁻¹ w, which cannot be differentiated again."""
+
+    blocks = 3
 
     @staticmethod
     def forward(
         z: Tensor, drive: Tensor, cotangent: Tensor, settings: CellSolver, *weights: Tensor
     ) -> Tensor:
-        step: Cell = partial(_with_weights, settings, weights)
+        step: Cell = partial(settings.step, weights=weights)
         t, report = solve(_Adjoint(step, z, drive, cotangent), settings.adjoint)
         settings.on_adjoint(report)
         what = "The adjoint equation of the backward pass"
         check_report(report, what, settings.on_failure, settings.adjoint, advice=_ADVICE)
         return t
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_AdjointSolve, 3, info.batch_size, in_dims, arguments)
-
-
-def _with_weights(settings: CellSolver, weights: Sequence[Tensor], z: Tensor, drive: Tensor) -> Tensor:
-    return settings.step(z, drive, weights)
 
 
 class ForwardProblem:
@@ -176,26 +164,6 @@ class _Adjoint(ForwardProblem):
         part = _Adjoint(self.cell, self.z[rows], self.drive[rows], self.cotangent[rows])
         part.last = self.last[rows]
         return part
-
-
-def _vmapped(
-    function: Any, count: int, size: int, in_dims: tuple[Any, ...], arguments: tuple[Any, ...]
-) -> tuple[Tensor, int]:
-    """A vmapped call: batches of the first `count` arguments are more rows; a batch of weights is a loop over them."""
-    blocks = [
-        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        for tensor, dim in zip(arguments[:count], in_dims[:count], strict=True)
-    ]
-    settings, *weights = arguments[count:]
-    dims = in_dims[count + 1 :]
-    if all(dim is None for dim in dims):
-        flat = function.apply(*(block.flatten(0, 1) for block in blocks), settings, *weights)
-        return flat.reshape(size, -1, flat.shape[-1]), 0
-    parts = []
-    for i in range(size):
-        own = [w if dim is None else w.select(dim, i) for w, dim in zip(weights, dims, strict=True)]
-        parts.append(function.apply(*(block[i] for block in blocks), settings, *own))
-    return torch.stack(parts), 0
 
 
 __all__ = ["CellSolver", "ForwardProblem", "cell_adjoint", "cell_equilibrium", "cell_solution"]

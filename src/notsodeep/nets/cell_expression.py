@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
-from typing import NamedTuple
+from math import sqrt
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,11 +55,8 @@ class ExpressionNet(Net):
         sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
         width: m; of images channels.
         out_features: number of outputs.
-        train: "all", or "readout" for fixed hidden weights.
         seed: random seed of the initial weights; torch's global generator (`torch.manual_seed`) if None.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
-        dtype: float32 if not given.
-        device: device of the parameters.
+        options: keyword arguments of `Net`: train, scaling, dtype, device, output_scale.
 
     Attributes:
         nodes: the nodes of the cell, each after what it is made from.
@@ -73,21 +70,14 @@ class ExpressionNet(Net):
         width: int,
         out_features: int,
         *,
-        train: str = "all",
         seed: int | None = None,
-        scaling: str = "standard",
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        **options: Any,
     ) -> None:
         readout, cell = (step.kind, step.node) if isinstance(step, ex.Readout) else ("flatten", step)
         shape = tuple(as_count(size, "in_features") for size in sample_shape)
         nodes = ex.nodes_of(cell)
         _check_shape_of_samples(nodes, shape)
-        units = as_count(width, "width")
-        connection = _connection(shape, 1, "zeros", readout)
-        features = connection.features_of(units)
-        super().__init__(prod(shape), features, out_features, train, scaling, dtype, device)
-        self._place_layers(shape, connection, units)
+        super().__init__(shape, _connection(shape, 1, "zeros", readout), width, out_features, **options)
         # Numbers of nodes rather than the nodes themselves: a copy of the network has copies of the nodes.
         self.nodes, places = nodes, {id(node): number for number, node in enumerate(nodes)}
         self._parents = [tuple(places[id(parent)] for parent in node.parents) for node in nodes]

@@ -39,7 +39,7 @@ class CellNet(ExpressionNet):
         solver: solver of the forward pass; not used by a loop.
         adjoint: solver of the backward pass; the same if not given.
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; `last_solve` always has the residuals.
-        options: keyword arguments of `ExpressionNet`: train, seed, scaling, dtype, device.
+        options: seed, and keyword arguments of `Net`: train, scaling, dtype, device, output_scale.
 
     Attributes:
         steps: number of steps of a loop; None for an equilibrium.
@@ -86,12 +86,12 @@ class CellNet(ExpressionNet):
             z = self._step(z, drive, uses=uses)
         return z
 
-    def _solved_step(self, z: Tensor, drive: Tensor, stored: Sequence[Tensor]) -> Tensor:
+    def _solved_step(self, z: Tensor, drive: Tensor, weights: Sequence[Tensor]) -> Tensor:
         """One step of the rows that the solver sees: samples, or whole graphs."""
         if self.graph_size is None:
-            return self._step(z, drive, stored)
+            return self._step(z, drive, weights)
         nodes = len(z) * self.graph_size
-        return self._step(z.reshape(nodes, -1), drive.reshape(nodes, -1), stored).reshape(z.shape)
+        return self._step(z.reshape(nodes, -1), drive.reshape(nodes, -1), weights).reshape(z.shape)
 
     def _solver_rows(self, values: Tensor) -> Tensor:
         """Values of samples as rows of the solver: those of the nodes of a graph are one."""
@@ -158,7 +158,7 @@ class CellNet(ExpressionNet):
                     groups.extend(self._groups_of(number, connection, use.signal, back, rate))
             if groups:
                 yield groups[0] if len(groups) == 1 else TiedGroup(tuple(groups))
-        yield WeightGroup(self.read_state(z.detach()), None, 1.0)
+        yield WeightGroup(self.read_state(z.detach()), None, self.output_scale**2)
 
     def _gradients(self, z: Tensor, drive: Tensor, uses: list[Use]) -> list[Tensor]:
         """The derivative of every output in the product of each use, (outputs, rows, units × positions).

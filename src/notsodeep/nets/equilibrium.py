@@ -59,13 +59,13 @@ class EquilibriumSettings:
 
 def equilibrium(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
     """h with h = σ_a A φ(h) + drive for every row of `drive`, docs/theory.md (9.1); differentiable in both tensors."""
-    h: Tensor = _Equilibrium.apply(recurrent, drive, settings)  # type: ignore[no-untyped-call]
+    h: Tensor = _Equilibrium.apply(drive, settings, recurrent)  # type: ignore[no-untyped-call]
     return h
 
 
 def adjoint(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
     """t with t = cotangent + D σ_a Aᵀ t, D = φ'(h), for every row, docs/theory.md (9.4)."""
-    t: Tensor = _Adjoint.apply(recurrent, h, cotangent, settings)  # type: ignore[no-untyped-call]
+    t: Tensor = _Adjoint.apply(h, cotangent, settings, recurrent)  # type: ignore[no-untyped-call]
     return t
 
 
@@ -129,9 +129,34 @@ class _Backward:
         return _Backward(self.linear, self.slopes[rows], self.cotangent[rows], self.last[rows])
 
 
-class _Equilibrium(torch.autograd.Function):
+class RowFunction(torch.autograd.Function):
+    """A function of blocks of rows, settings, and weights that all rows share."""
+
+    blocks = 1
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
+        """A batch of row blocks is one larger block; a batch of weights is a loop over them."""
+        size, count = info.batch_size, cls.blocks
+        blocks = [
+            tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(arguments[:count], in_dims[:count], strict=True)
+        ]
+        settings, *weights = arguments[count:]
+        dims = in_dims[count + 1 :]
+        if all(dim is None for dim in dims):
+            flat = cls.apply(*(block.flatten(0, 1) for block in blocks), settings, *weights)  # type: ignore[no-untyped-call]
+            return flat.reshape(size, -1, flat.shape[-1]), 0
+        parts = []
+        for i in range(size):
+            own = [w if dim is None else w.select(dim, i) for w, dim in zip(weights, dims, strict=True)]
+            parts.append(cls.apply(*(block[i] for block in blocks), settings, *own))  # type: ignore[no-untyped-call]
+        return torch.stack(parts), 0
+
+
+class _Equilibrium(RowFunction):
     @staticmethod
-    def forward(recurrent: Tensor, drive: Tensor, settings: EquilibriumSettings) -> Tensor:
+    def forward(drive: Tensor, settings: EquilibriumSettings, recurrent: Tensor) -> Tensor:
         h, report = solve(_Forward(settings.linear_map(recurrent), settings.phi, drive), settings.solver)
         if settings.on_solve is not None:
             settings.on_solve(report)
@@ -147,22 +172,22 @@ class _Equilibrium(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        recurrent, _, ctx.settings = inputs
+        _, ctx.settings, recurrent = inputs
         ctx.save_for_backward(recurrent, output)
         ctx.save_for_forward(recurrent, output)
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, Tensor, None]:
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, Tensor | None]:
         recurrent, h = ctx.saved_tensors
         settings = ctx.settings
         settings.refuse_gradient()
         t = adjoint(recurrent, h, cotangents[0], settings)
-        if not ctx.needs_input_grad[0]:
-            return None, t, None
-        return settings.connection.weight_gradient(t, settings.factor * settings.phi(h)), t, None
+        if not ctx.needs_input_grad[2]:
+            return t, None, None
+        return t, None, settings.connection.weight_gradient(t, settings.factor * settings.phi(h))
 
     @staticmethod
-    def jvp(ctx: Any, weights: Tensor | None, drive: Tensor | None, _: None) -> Tensor:
+    def jvp(ctx: Any, drive: Tensor | None, _: None, weights: Tensor | None) -> Tensor:
         """dh = W D dh + dW φ(h) + du, docs/theory.md (9.3)."""
         recurrent, h = ctx.saved_tensors
         settings = ctx.settings
@@ -170,15 +195,11 @@ class _Equilibrium(torch.autograd.Function):
         right = torch.zeros_like(h) if drive is None else drive
         if weights is not None:
             right = right + settings.connection.image(weights, settings.factor * settings.phi(h))
-        tangent: Tensor = _TangentSolve.apply(recurrent, h, right, settings)  # type: ignore[no-untyped-call]
+        tangent: Tensor = _TangentSolve.apply(h, right, settings, recurrent)  # type: ignore[no-untyped-call]
         return tangent
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_Equilibrium, info.batch_size, in_dims, arguments)
 
-
-class FirstOrder(torch.autograd.Function):
+class FirstOrder(RowFunction):
     """A linear equation at the equilibrium, whose solution cannot be differentiated again."""
 
     @staticmethod
@@ -199,8 +220,10 @@ class FirstOrder(torch.autograd.Function):
 class _Adjoint(FirstOrder):
     """t = (I - D Wᵀ)⁻¹ w, docs/theory.md (9.4)."""
 
+    blocks = 2
+
     @staticmethod
-    def forward(recurrent: Tensor, h: Tensor, cotangent: Tensor, settings: EquilibriumSettings) -> Tensor:
+    def forward(h: Tensor, cotangent: Tensor, settings: EquilibriumSettings, recurrent: Tensor) -> Tensor:
         problem = _Backward(settings.linear_map(recurrent), settings.phi.slope(h), cotangent)
         t, report = solve(problem, settings.adjoint)
         if settings.on_adjoint is not None:
@@ -208,25 +231,19 @@ class _Adjoint(FirstOrder):
         _check(report, "The adjoint equation of the backward pass", settings, settings.adjoint)
         return t
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_Adjoint, info.batch_size, in_dims, arguments)
-
 
 class _TangentSolve(FirstOrder):
     """dh = (I - W D)⁻¹ (dW φ(h) + du), docs/theory.md (9.3)."""
 
+    blocks = 2
+
     @staticmethod
-    def forward(recurrent: Tensor, h: Tensor, right: Tensor, settings: EquilibriumSettings) -> Tensor:
+    def forward(h: Tensor, right: Tensor, settings: EquilibriumSettings, recurrent: Tensor) -> Tensor:
         problem = _Tangent(settings.linear_map(recurrent), settings.phi.slope(h), right)
         tangent, report = solve(problem, settings.adjoint)
         what = "The tangent equation of forward-mode derivatives"
         _check(report, what, settings, settings.adjoint)
         return tangent
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> tuple[Tensor, int]:
-        return _vmapped(_TangentSolve, info.batch_size, in_dims, arguments)
 
 
 def _predicted(recurrent: Tensor, drive: Tensor, report: SolveReport, settings: EquilibriumSettings) -> str:
@@ -275,20 +292,3 @@ def check_report(
     if on_failure == "raise":
         raise ConvergenceError(problem, remedy)
     warnings.warn(f"{problem} {remedy}", RuntimeWarning, stacklevel=4)
-
-
-def _vmapped(
-    function: Any, size: int, in_dims: tuple[Any, ...], arguments: tuple[Any, ...]
-) -> tuple[Tensor, int]:
-    """A vmapped call: a batch of row blocks is one larger block; a batch of weights is a loop over them."""
-    recurrent, *rows, settings = arguments
-    blocks = [
-        tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-        for tensor, dim in zip(rows, in_dims[1:-1], strict=True)
-    ]
-    if in_dims[0] is None:
-        flat = function.apply(recurrent, *(block.reshape(-1, block.shape[-1]) for block in blocks), settings)
-        return flat.reshape(blocks[0].shape), 0
-    weights = recurrent.movedim(in_dims[0], 0)
-    parts = [function.apply(weights[i], *(block[i] for block in blocks), settings) for i in range(size)]
-    return torch.stack(parts), 0

@@ -6,20 +6,19 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from math import floor, isfinite, prod, sqrt
-from typing import Any, NamedTuple, cast
+from math import floor, isfinite, sqrt
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.models import DEQ, ConvDEQ, ConvExplicit, Explicit
+from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium import ON_FAILURE, ONCE, EquilibriumSettings, adjoint, equilibrium
-from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.fixed_point_solvers import SolverOptions, as_solver_options
 from notsodeep.nets.linear_maps import NormTracker
-from notsodeep.nets.modules import Net, gaussian_draws, network_of
+from notsodeep.nets.modules import Net, gaussian_draws
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.nets.weight_groups import WeightGroup
 from notsodeep.validation import one_of
@@ -58,9 +57,7 @@ class EquilibriumNet(Net):
         connection: what A and B do to a layer.
         units: m.
         out_features: number of outputs.
-        train: "all", or "readout" for fixed A and B.
         seed: random seed of the initial weights; torch's global generator (`torch.manual_seed`) if None.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         solver: solver of the forward pass.
         adjoint: solver of the backward pass; the same if not given.
         contractive: True (or a bound below 1) keeps ||σ_a A/√m||₂ Lip(φ) at 0.95 (the bound) by `project`; for filters
@@ -68,9 +65,7 @@ class EquilibriumNet(Net):
         on_failure: "raise", "warn" or "ignore" when a sample does not converge; "warn once": forward passes return
             every sample and the first one warns, but a gradient through such samples raises. `last_solve` always has
             the residuals, and the places of these samples.
-        dtype: float32 if not given.
-        device: device of the parameters.
-        output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
+        options: keyword arguments of `Net`: train, scaling, dtype, device, output_scale.
 
     Attributes:
         recurrent: A as it is stored.
@@ -92,20 +87,14 @@ class EquilibriumNet(Net):
         units: int,
         out_features: int,
         *,
-        train: str = "all",
         seed: int | None = None,
-        scaling: str = "standard",
         solver: SolverOptions | None = None,
         adjoint: SolverOptions | None = None,
         contractive: bool | float = False,
         on_failure: str = "raise",
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        output_scale: float = 1.0,
+        **options: Any,
     ) -> None:
-        sizes = (prod(sample_shape), connection.features_of(units), out_features)
-        super().__init__(*sizes, train, scaling, dtype, device, output_scale)
-        self._place_layers(sample_shape, connection, units)
+        super().__init__(sample_shape, connection, units, out_features, **options)
         self.spec = spec
         forward = as_solver_options(solver, "solver")
         # In the order A, B, b, readout.
@@ -131,17 +120,6 @@ class EquilibriumNet(Net):
         self.clear_cache()
         self.bound = _bound(contractive)
         self._refuse_expanding_start()
-
-    def counterpart(self, network: Explicit | ConvExplicit, *, seed: int | None = None) -> FeedforwardNet:
-        """An explicit network of the same size, training mode, scaling, precision and device.
-
-        Args:
-            network: its layers.
-            seed: random seed of its weights; None draws from torch's global generator.
-        """
-        sizes = (self.sample_shape, self.units, self.out_features)
-        net = network_of(network, *sizes, seed=seed, **self.shared_options)
-        return cast(FeedforwardNet, net)
 
     # --- forward --------------------------------------------------------------------------------------------------
 

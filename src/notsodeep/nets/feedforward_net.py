@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod, sqrt
+from math import sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,14 +29,9 @@ class FeedforwardNet(Net):
         connection: action of the weights on a layer.
         units: m, of every layer.
         out_features: number of outputs.
-        train: "all", or "readout" for fixed hidden weights.
         seed: random seed of the initial weights; torch's global generator (`torch.manual_seed`) if None.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         share_input: whether layers that see the input again use the weights of the first layer.
-        dtype: float32 if not given.
-        device: device of the parameters.
-        output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
-
+        options: keyword arguments of `Net`: train, scaling, dtype, device, output_scale.
     """
 
     spec: Explicit | ConvExplicit
@@ -49,17 +45,11 @@ class FeedforwardNet(Net):
         units: int,
         out_features: int,
         *,
-        train: str = "all",
         seed: int | None = None,
-        scaling: str = "standard",
         share_input: bool = True,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-        output_scale: float = 1.0,
+        **options: Any,
     ) -> None:
-        sizes = (prod(sample_shape), connection.features_of(units), out_features)
-        super().__init__(*sizes, train, scaling, dtype, device, output_scale)
-        self._place_layers(sample_shape, connection, units)
+        super().__init__(sample_shape, connection, units, out_features, **options)
         self.spec = spec
         self.share_input = share_input and any(enters.inject for enters in spec.inputs)
         self._activations = [TorchActivation(layer, 1.0 / sqrt(units)) for layer in spec.layers]
@@ -88,10 +78,7 @@ class FeedforwardNet(Net):
         return self.connection.read(x)
 
     def _inner(self, x: Tensor, rows: Tensor, image: Tensor, layer: int) -> Tensor:
-        """√w W x of the layer before, σ_c b and, where the layer sees the input again, √c B of the input.
-
-        `rows` is the input, `image` the input multiplied by the stored W_1.
-        """
+        """√w W x of the layer before, σ_c b and, where it sees the input again, √c B of the input; `image` is W_1 x."""
         entering, connection, name = self.spec.inputs[layer], self.connection, f"bias{layer + 1}"
         bias = None
         if entering.constant:

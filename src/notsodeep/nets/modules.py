@@ -29,6 +29,17 @@ SCALINGS = ("standard", "ntk")
 class Net(nn.Module):
     """The base of all networks: features, a linear readout, and the choice of trained parameters.
 
+    Args:
+        sample_shape: shape of one sample: (features,) for rows, (channels, height, width) for images.
+        connection: action of the weights on a layer: matrices or filters.
+        units: m, of every layer; of images channels.
+        out_features: number of outputs.
+        train: "all", or "readout" for fixed hidden weights.
+        scaling: "standard" or "ntk": how trained weights are stored. The function is the same.
+        dtype: float32 if not given.
+        device: device of the parameters.
+        output_scale: factor of the outputs; 1/(γ√m) for the mean-field scaling of `adaptive_kernel`.
+
     Attributes:
         spec: the model it realises.
         scaling: "standard": matrices are stored with variance 1/fan_in, for ordinary optimisers at ordinary rates;
@@ -36,15 +47,11 @@ class Net(nn.Module):
         fan_in: by name of a weight, what "standard" divides its variance by; 1 for a bias, and for "ntk".
         factors: by name of a weight, what its stored value is multiplied by to give the weight of the theory: the root
             of fan_in; of the readout times `output_scale`.
-        output_scale: factor of the outputs. 1/(γ√width) is the mean-field scaling of `adaptive_kernel`.
         train_mode: "all", or "readout": the hidden weights are buffers, and features never change.
         in_features: number of entries of a sample.
-        sample_shape: how they are arranged: (in_features,) for rows, (channels, height, width) for images.
         width: number of features.
         layer_size: number of entries of a hidden layer for one sample; more than the width where features are averages.
         hidden_fan_in: number of weights of a unit of a hidden layer.
-        connection: action of the weights on a layer: matrices or filters.
-        units: units of a hidden layer; of images channels.
         readout: (out_features, width).
         readout_bias: added to the outputs; None unless the network was built from weights that have one.
         last_solve: how the equilibrium of the last forward pass was solved; None for an explicit network.
@@ -58,19 +65,16 @@ class Net(nn.Module):
     last_adjoint: SolveReport | None = None
     fan_in: dict[str, int]
     factors: dict[str, float]
-    sample_shape: tuple[int, ...]
-    layer_size: int
-    hidden_fan_in: int
-    connection: Connection
-    units: int
 
     def __init__(
         self,
-        in_features: int,
-        width: int,
+        sample_shape: Sequence[int],
+        connection: Connection,
+        units: int,
         out_features: int,
-        train: str,
-        scaling: str = "ntk",
+        *,
+        train: str = "all",
+        scaling: str = "standard",
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         output_scale: float = 1.0,
@@ -81,17 +85,13 @@ class Net(nn.Module):
         self.scaling = one_of(scaling, SCALINGS, "scaling")
         self.fan_in, self.factors = {"readout": 1}, {"readout": 1.0}
         self.train_mode = one_of(train, TRAIN, "train")
-        self.in_features = as_count(in_features, "in_features")
-        self.width = as_count(width, "width")
+        self.sample_shape = tuple(as_count(size, "in_features") for size in sample_shape)
+        self.in_features = prod(self.sample_shape)
+        self.connection, self.units = connection, as_count(units, "width")
+        self.width = connection.features_of(self.units)
         self.out_features = as_count(out_features, "out_features")
-        self.sample_shape = (self.in_features,)
-        self.layer_size = self.hidden_fan_in = self.width
+        self.layer_size, self.hidden_fan_in = self.units * connection.count, self.units * connection.taps
         self.register_buffer("readout_bias", None)
-
-    def _place_layers(self, sample_shape: tuple[int, ...], connection: Connection, units: int) -> None:
-        """Layers of so many units, of matrices or of filters, for samples of this shape."""
-        self.sample_shape, self.connection, self.units = sample_shape, connection, units
-        self.layer_size, self.hidden_fan_in = units * connection.count, units * connection.taps
 
     def _add(self, name: str, values: Tensor) -> None:
         """Hold weights of variance 1 as a parameter in its scaling if they are trained, as a buffer otherwise."""

@@ -18,7 +18,7 @@ from notsodeep.nets.connections import DenseConnection
 from notsodeep.nets.modules import Net, gaussian_draws, network_of
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep.nets.weight_groups import WeightGroup
-from notsodeep.validation import as_number
+from notsodeep.validation import as_number, one_of
 
 # Solvers of torchdiffeq with steps of their own choice, and relative tolerances by precision.
 METHODS = ("dopri5", "dopri8", "bosh3", "adaptive_heun")
@@ -39,13 +39,10 @@ class ODENet(Net):
         in_features: p.
         width: m.
         out_features: number of outputs.
-        train: "all", or "readout" for fixed hidden weights.
         seed: random seed of the initial weights; None draws from torch's global generator.
-        scaling: "standard" or "ntk": how trained weights are stored (see `Net`). The function is the same.
         method: solver of torchdiffeq: "dopri5", "dopri8", "bosh3" or "adaptive_heun".
         tolerance: relative tolerance of the solver; 1e-5 in float32 and 1e-8 in float64 if None.
-        dtype: float32 if not given.
-        device: device of the parameters.
+        options: keyword arguments of `Net`: train, scaling, dtype, device, output_scale.
     """
 
     spec: NeuralODE
@@ -57,24 +54,17 @@ class ODENet(Net):
         width: int,
         out_features: int,
         *,
-        train: str = "all",
         seed: int | None = None,
-        scaling: str = "standard",
         method: str = "dopri5",
         tolerance: float | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
+        **options: Any,
     ) -> None:
         if not isinstance(spec, NeuralODE):
             raise InputError(f"ODENet takes a NeuralODE, not {type(spec).__name__}.")
         self._odeint = needed("torchdiffeq", "A neural ODE that trains").odeint
-        super().__init__(in_features, width, out_features, train, scaling, dtype, device)
-        if method not in METHODS:
-            raise InputError(f"method={method!r} is not known. Choose one of: {', '.join(METHODS)}.")
-        self.spec = spec
-        self.method = method
+        super().__init__((in_features,), DenseConnection(), width, out_features, **options)
+        self.spec, self.method = spec, one_of(method, METHODS, "method")
         self.tolerance = None if tolerance is None else as_number(tolerance, "tolerance", positive=True)
-        self._place_layers((self.in_features,), DenseConnection(), self.width)
         self._phi = TorchActivation(spec.activation, 1.0 / sqrt(self.width))
         draw = gaussian_draws(seed)
         self._add("recurrent", draw(self.width, self.width))
@@ -151,7 +141,7 @@ class ODENet(Net):
             yield WeightGroup(rows, first, spec.sigma_u2)
         if spec.sigma_b2:
             yield WeightGroup(rows, torch.einsum("t,torm->orm", weights, back), spec.sigma_b2)
-        yield WeightGroup(states[-1] / root, None, 1.0)
+        yield WeightGroup(states[-1] / root, None, self.output_scale**2)
 
     def _gradients(self, nodes: TimeNodes, states: Tensor) -> tuple[Tensor, Tensor]:
         """Derivatives of the outputs in the state at the nodes (times, outputs, rows, width), and at time 0."""

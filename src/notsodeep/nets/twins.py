@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf, sqrt
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.nets.feedforward_net import FeedforwardNet
 from notsodeep.nets.measure import one_thread, work_time
-from notsodeep.nets.modules import Net
+from notsodeep.nets.modules import Net, network_of
 from notsodeep.progress import progress_bar
 from notsodeep.validation import Array, root_mean_square
 
@@ -117,7 +118,8 @@ def explicit_twin(
     net.check_shape(rows.shape)
     tau0 = root_mean_square(spec.squared_norms(rows))
     result = _designed(net, rows, tau0, kernel, family, layers)
-    twin = net.counterpart(result.network, seed=seed)
+    sizes = net.sample_shape, net.units, net.out_features
+    twin = cast(FeedforwardNet, network_of(result.network, *sizes, seed=seed, **net.shared_options))
     measured = _evidence(net, twin, result, rows, samples, batch) if evidence else None
     return Twin(twin, result, measured)
 
