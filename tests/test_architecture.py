@@ -48,6 +48,7 @@ ABOVE_NETS = {name for name, level in LEVEL.items() if level >= LEVEL["nets"]}
 THIRD_PARTY = {name: set(LEVEL) for name in ("numpy", "scipy", "numba")} | {
     "sklearn": {"data", "estimators"},
     "pandas": {"data"},
+    "psutil": {"memory"},
     "torch": ABOVE_NETS,
     "torchdiffeq": {"nets"},
     "dask": {"scale"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,8 +43,8 @@ def test_what_the_machine_has() -> None:
     assert in_words(12) == "12 bytes"
 
 
-# A machine with 64 GB free, in files as Linux has them: the files of the control group, the bytes left.
-FREE = 64 * GB // 1024 * 1024
+# A machine with 64 GB free: the files of the control group, the bytes left.
+FREE = 64 * GB
 GROUPS: dict[str, tuple[dict[str, object], int]] = {
     "a container": ({"max": 8 * GB, "current": 3 * GB}, 5 * GB),
     "files read long ago": ({"max": 8 * GB, "current": 7 * GB, "stat": f"anon 5\ninactive_file {4 * GB}"}, 5 * GB),
@@ -58,9 +59,8 @@ GROUPS: dict[str, tuple[dict[str, object], int]] = {
 def test_the_limit_of_a_container_is_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, object], free: int
 ) -> None:
-    monkeypatch.setattr(memory, "_PROCESSES", tmp_path)
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=FREE))
     monkeypatch.setattr(memory, "_GROUP", tmp_path)
-    (tmp_path / "meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {64 * GB // 1024} kB\n")
     for name, content in ({"stat": "inactive_file 0"} | files).items():
         (tmp_path / f"memory.{name}").write_text(f"{content}\n")
     assert available_bytes() == free

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
+
+import psutil
 
 from notsodeep.errors import InputError
 
@@ -16,7 +16,7 @@ _UNITS = {
 SHARE = 0.5
 # Bytes for what is loaded or grows beside the blocks: compiled code, thread stacks, buffers of the libraries.
 RESERVE = 120 * 1000**2
-_PROCESSES, _GROUP = Path("/proc"), Path("/sys/fs/cgroup")
+_GROUP = Path("/sys/fs/cgroup")
 
 
 def as_bytes(size: str | int, name: str = "max_memory") -> int:
@@ -39,36 +39,14 @@ def in_words(size: float) -> str:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process; if the system does not give that, the most it has had."""
-    try:
-        pages = (_PROCESSES / "self" / "statm").read_text(encoding="ascii").split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        pass
-    if sys.platform == "win32":
-        return 300 * 1000**2
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    """Return the memory of this process."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def available_bytes() -> int:
     """Return the memory that is free on this machine, or within the limit of the container."""
-    known = [size for size in (_of_machine(), _of_container()) if size is not None]
-    return max(min(known), 0) if known else 2 * 1000**3
-
-
-def _of_machine() -> int | None:
-    try:
-        return _entry(_PROCESSES / "meminfo", "MemAvailable:") * 1024
-    except (OSError, StopIteration, ValueError):
-        pass
-    try:
-        # The system does not give what is free: half of what is installed.
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-    except (AttributeError, ValueError, OSError):
-        return None
+    limit, free = _of_container(), int(psutil.virtual_memory().available)
+    return max(free if limit is None else min(free, limit), 0)
 
 
 def _of_container() -> int | None:
@@ -77,16 +55,12 @@ def _of_container() -> int | None:
         limit, used = (
             int((_GROUP / f"memory.{name}").read_text(encoding="ascii")) for name in ("max", "current")
         )
+        lines = (_GROUP / "memory.stat").read_text(encoding="ascii").splitlines()
+        stat = dict(line.split() for line in lines)
         # Pages of files that were not read lately are freed when memory is needed.
-        return limit - used + _entry(_GROUP / "memory.stat", "inactive_file")
-    except (OSError, ValueError, StopIteration):
+        return limit - used + int(stat["inactive_file"])
+    except (OSError, ValueError, KeyError):
         return None
-
-
-def _entry(path: Path, name: str) -> int:
-    """Read the number after a name at the start of a line."""
-    lines = (line.split() for line in path.read_text(encoding="ascii").splitlines())
-    return next(int(words[1]) for words in lines if words and words[0] == name)
 
 
 def budget(max_memory: str | int | None) -> int:

@@ -13,7 +13,7 @@ from scipy import integrate
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import ClassStatistics, GaussianMixture, MixtureStatistics, UnitSphere
-from notsodeep.equivalents.mixture_covariances import Commuting, General, shapes_of
+from notsodeep.equivalents.mixture_covariances import shapes_of
 from notsodeep.equivalents.resolvent import Noise, solve_on_axis
 from notsodeep.equivalents.spectrum import LimitingSpectrum, limiting_density
 from notsodeep.errors import InputError
@@ -118,10 +118,7 @@ MIXTURES = {
         ),
         300,
     ),
-    "not commuting": (
-        GaussianMixture(np.zeros((2, 40)), [random_covariance(40, 0), 2 * random_covariance(40, 1)]),
-        70,
-    ),
+    "any matrix": (GaussianMixture(np.zeros((1, 40)), [random_covariance(40, 0)]), 70),
 }
 
 
@@ -191,27 +188,15 @@ def test_covariances_that_commute_are_found_and_cheap() -> None:
     means = np.random.default_rng(1).standard_normal((2, 30))
     rotated = limiting_density(GRAM, GaussianMixture(means, matrices), 50)
     plain = limiting_density(GRAM, GaussianMixture(means @ basis, list(values.T)), 50)
-    assert isinstance(shapes_of(GaussianMixture(means, matrices), 1.0), Commuting)
     assert_close(rotated.edges, plain.edges, Oracle.QUADRATURE)
     assert_close(rotated.isolated, plain.isolated, Oracle.QUADRATURE)
     np.testing.assert_allclose(rotated.alignment, plain.alignment, rtol=1e-8)
 
 
-def test_general_solver_agrees_with_the_commuting_one() -> None:
-    """The same diagonal covariances, once as tuples of eigenvalues and once as matrices that are inverted."""
-    values = np.random.default_rng(2).uniform(0.3, 3.0, (25, 2)) * np.repeat([[1.0], [0.0]], [22, 3], axis=0)
-    means = np.random.default_rng(3).standard_normal((2, 25))
-    cheap = Commuting.of(values, means)
-    dense = General.of(np.stack([np.diag(column) for column in values.T]), means)
-    sizes = np.array([20, 30])
-    x = np.linspace(0.05, 9.0, 12)
-    solved = [solve_on_axis(Noise.of_classes(shapes, sizes), x) for shapes in (cheap, dense)]
-    np.testing.assert_array_equal(solved[0].outside, solved[1].outside)
-    np.testing.assert_allclose(solved[0].g, solved[1].g, rtol=1e-8)
-    g, rates = np.array([-0.1, -0.2]), np.array([0.3, 0.1])
-    assert_close(cheap.mean_form(g), dense.mean_form(g), Oracle.QUADRATURE)
-    assert_close(cheap.mean_form_slope(g, rates), dense.mean_form_slope(g, rates), Oracle.QUADRATURE)
-    assert cheap.negative(-np.ones(2)) == dense.negative(-np.ones(2))
+def test_covariances_without_a_common_eigenbasis_are_refused() -> None:
+    gmm = GaussianMixture(np.zeros((2, 20)), [random_covariance(20, 0), random_covariance(20, 1)])
+    with pytest.raises(InputError, match=r"no common eigenbasis.*exact kernel"):
+        limiting_density(GRAM, gmm, 50)
 
 
 @pytest.mark.slow

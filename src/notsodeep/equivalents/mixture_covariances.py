@@ -1,4 +1,4 @@
-"""The covariances of a mixture as the spectral equations see them: in a common basis where there is one.
+"""The covariances of a mixture as the spectral equations see them: in their common eigenbasis.
 
 All that is asked of them is R(h) = (I + Σ_a h_a C_a)^{-1}: its traces with the C_a, and its action on the
 means. Covariances and means come in units where τ0 = 1.
@@ -7,12 +7,13 @@ means. Covariances and means come in units where τ0 = 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep.data import GaussianMixture
+from notsodeep.errors import InputError
 from notsodeep.validation import Array, IntArray
 
 Values = NDArray[Any]  # float64 outside the support, complex128 inside
@@ -35,8 +36,6 @@ class Commuting:
     values: Array  # the eigenvalues of the C_a, shape (D, K)
     multiplicity: IntArray  # how often each K-tuple occurs, shape (D,)
     gram: Array  # Σ μ_a μ_b over the coordinates of each tuple, shape (D, K, K)
-    # How close to 0, relative to the spectrum, the equations can be solved.
-    resolution: ClassVar[float] = 1e-14
 
     @classmethod
     def of(cls, values: Array, means: Array) -> Commuting:
@@ -80,77 +79,24 @@ class Commuting:
         return int(self.multiplicity[present].sum())
 
 
-@dataclass(frozen=True, eq=False)
-class General:
-    """Covariances without a common eigenbasis: each evaluation inverts a matrix, of their joint rank r ≤ p."""
+def shapes_of(mixture: GaussianMixture, tau0: float) -> Commuting:
+    """The classes of a mixture in the common eigenbasis of their covariances, in units of tau0.
 
-    p: int
-    largest: float
-    matrices: Array  # the C_a in the space they span, shape (K, r, r)
-    means: Array  # the parts of the μ_a in it, shape (K, r)
-    rest: Array  # the inner products of what is left of the μ_a, shape (K, K)
-    # Near an atom at 0 the matrices that are inverted may have a condition number of the inverse distance.
-    resolution: ClassVar[float] = 1e-7
-
-    @classmethod
-    def of(cls, matrices: Array, means: Array) -> General:
-        """Leave out the directions that no covariance reaches: there R is the identity."""
-        values, vectors = np.linalg.eigh(matrices.sum(axis=0))
-        basis = vectors[:, values > _NULL * len(values) * values[-1]]
-        inner = basis.T @ matrices @ basis
-        largest = max(float(np.linalg.eigvalsh(matrix)[-1]) for matrix in inner)
-        reached = means @ basis
-        return cls(len(values), largest, inner, reached, means @ means.T - reached @ reached.T)
-
-    def _shifted(self, h: Values) -> Values:
-        matrix = np.asarray(np.tensordot(h, self.matrices, axes=1))
-        matrix[np.diag_indices(len(matrix))] += 1.0
-        return matrix
-
-    def traces(self, h: Values) -> tuple[Values, Values]:
-        """As in `Commuting`."""
-        classes = range(h.shape[1])
-        first, second = np.empty(h.shape, h.dtype), np.empty((*h.shape, h.shape[1]), h.dtype)
-        for row, point in enumerate(h):
-            products = self.matrices @ np.linalg.inv(self._shifted(point))
-            first[row] = np.trace(products, axis1=1, axis2=2)
-            for a in classes:
-                for b in classes[a:]:
-                    second[row, a, b] = second[row, b, a] = np.sum(products[a] * products[b].T)
-        return first / self.p, second / self.p
-
-    def negative(self, h: Array) -> int:
-        """As in `Commuting`."""
-        return int(np.count_nonzero(np.linalg.eigvalsh(self._shifted(h)) < 0))
-
-    def mean_form(self, h: Array) -> Array:
-        """As in `Commuting`."""
-        return np.asarray(self.rest + self.means @ np.linalg.solve(self._shifted(h), self.means.T))
-
-    def mean_form_slope(self, h: Array, rates: Array) -> Array:
-        """As in `Commuting`."""
-        solved = np.linalg.solve(self._shifted(h), self.means.T)
-        return np.asarray(solved.T @ np.tensordot(rates, self.matrices, axes=1) @ solved)
-
-    def spanned(self, members: Mask) -> int:
-        """As in `Commuting`."""
-        spectrum = np.linalg.eigvalsh(self.matrices[members].sum(axis=0)) if members.any() else np.zeros(1)
-        return int(np.count_nonzero(spectrum > _NULL * self.p * self.largest))
-
-
-# The covariances C_a and means μ_a of K classes, in the cheapest form.
-Shapes = Commuting | General
-
-
-def shapes_of(mixture: GaussianMixture, tau0: float) -> Shapes:
-    """The classes of a mixture in the cheapest basis there is, in units of tau0."""
+    Raises:
+        InputError: if there is no such basis.
+    """
     means = mixture.means / tau0
     if all(covariance.is_diagonal for covariance in mixture.covariances):
         diagonals = np.stack([covariance.diagonal() for covariance in mixture.covariances], axis=1)
         return Commuting.of(diagonals / tau0**2, means)
     matrices = np.stack([covariance.to_dense() for covariance in mixture.covariances]) / tau0**2
     basis, values = common_basis(matrices)
-    return General.of(matrices, means) if values is None else Commuting.of(values, means @ basis)
+    if values is None:
+        raise InputError(
+            "The covariances of the classes have no common eigenbasis, which a spectrum without data needs. Draw rows "
+            "(gmm.sample(n)) and use the eigenvalues of the exact kernel, or of `equivalent` for large n."
+        )
+    return Commuting.of(values, means @ basis)
 
 
 def common_basis(matrices: Array) -> tuple[Array, Array | None]:

@@ -28,7 +28,7 @@ from functools import cached_property
 
 import numpy as np
 
-from notsodeep.equivalents.mixture_covariances import Mask, Shapes, Values
+from notsodeep.equivalents.mixture_covariances import Commuting, Mask, Values
 from notsodeep.errors import ConvergenceError
 from notsodeep.validation import Array, IntArray
 
@@ -51,7 +51,7 @@ class Noise:
     A group is a class, or a part of one whose samples have the same size.
     """
 
-    shapes: Shapes  # the covariances and means of the classes
+    shapes: Commuting  # the covariances and means of the classes
     sizes: IntArray  # the number of samples of each group
     member: IntArray  # the class of each group
     scale: Array  # what multiplies the covariance of the class in the group
@@ -60,7 +60,7 @@ class Noise:
     scatter: Array  # p times the variances of the independent entries, between groups
 
     @classmethod
-    def of_classes(cls, shapes: Shapes, sizes: IntArray) -> Noise:
+    def of_classes(cls, shapes: Commuting, sizes: IntArray) -> Noise:
         """WWᵀ itself, one group for each class."""
         groups = len(sizes)
         one, none = np.ones(groups), np.zeros(groups)

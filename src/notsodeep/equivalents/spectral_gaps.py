@@ -109,7 +109,6 @@ def find_gaps(noise: Noise, rank: int) -> list[SpectralGap]:
         edge = top.low.z if top.low is not None else 0.0
         equal = (np.arange(1, _EQUAL_POINTS) / _EQUAL_POINTS) ** 2
         points = edge * np.union1d(equal, _DECADES)
-        points = points[points > noise.shapes.resolution * points[-1]]
         solution = solve_line(noise, points)
         for z, g in zip(points[solution.outside], solution.g.real[solution.outside], strict=True):
             _open(noise, Point(float(z), g), rank, found)

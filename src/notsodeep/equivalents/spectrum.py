@@ -169,8 +169,7 @@ def limiting_density(
 ) -> LimitingSpectrum:
     """Predict the spectrum of a model's kernel on n samples of a mixture: docs/theory.md (6.1)–(6.8).
 
-    The classes have the sizes of `gmm.class_sizes(n)`. Isotropic, diagonal and commuting covariances cost
-    next to nothing; covariances without a common eigenbasis cost some thousand inverses of p × p matrices.
+    The classes have the sizes of `gmm.class_sizes(n)`, and covariances with a common eigenbasis.
 
     Args:
         model: a `DEQ` or an `Explicit`, centred: `model.centred(tau0)`.
@@ -184,7 +183,8 @@ def limiting_density(
         progress: a bar on a terminal after two seconds; False for none.
 
     Raises:
-        InputError: for a mixture without variance, a class without samples, what `coefficients` refuses.
+        InputError: for a mixture without variance, covariances without a common eigenbasis, a class without samples,
+            what `coefficients` refuses.
         ConvergenceError: where the equations are not solved; the message says where.
     """
     one_of(form, FORMS, "form")
