@@ -53,7 +53,6 @@ _HOMES = {
     "best_ridge": "learning",
     "loop_curve": "learning",
     "LoopCurve": "learning",
-    "compare_models": "learning",
     "depth_curve": "verdicts",
     "DepthCurve": "verdicts",
     "distill": "distillation",

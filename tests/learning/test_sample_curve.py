@@ -13,7 +13,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.errors import InputError
 from notsodeep.kernels import random_features
-from notsodeep.learning import best_ridge, compare_models, learning_curve
+from notsodeep.learning import best_ridge, learning_curve
 from notsodeep.learning.extrapolation import Extrapolation, RateTrend
 from notsodeep.learning.sample_pool import Pool
 from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
@@ -297,37 +297,24 @@ def test_best_ridge_has_the_least_left_out_error():
 
 def test_a_factor_of_the_kernel_is_no_difference():
     twice = nsd.Explicit(["relu"], weights=[4.0])
-    found = compare_models({"relu": RELU, "twice": twice}, (X[:100], Y[:100]))
-    assert not found.matters
-    assert "does not matter" in found.verdict
-    assert max(found.behind) == pytest.approx(0.0, abs=1e-3)
+    one, other = (learning_curve(model, (X[:100], Y[:100]), 100, "best") for model in (RELU, twice))
+    np.testing.assert_allclose(one.accuracy, other.accuracy, atol=1e-3)
 
 
-def test_a_worse_model_is_found():
+def test_a_worse_model_is_seen():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((600, 8)) / np.sqrt(8)
     labels = (np.sum(rows**2, axis=1) > 1.0).astype(int)
     # An odd activation has an odd predictor: it cannot see norms.
-    found = compare_models({"tanh": nsd.Explicit(["tanh"]), "relu": RELU}, (rows, labels))
-    assert found.matters
-    assert found.names[0] == "relu"
-    assert "matters" in str(found)
-    assert found.verdict in str(found)
+    odd, relu = (learning_curve(nsd.Explicit([phi]), (rows, labels), 600, "best") for phi in ("tanh", "relu"))
+    assert odd.interval[0][1] < relu.interval[0][0]
 
 
-def test_best_ridge_and_compare_refuse_what_they_cannot_use():
+def test_best_ridge_refuses_what_it_cannot_use():
     with pytest.raises(nsd.InputError, match="needs n"):
         best_ridge(RELU, nsd.GaussianMixture(np.eye(2, 20), 1.0))
     with pytest.raises(nsd.InputError, match="width=5"):
         best_ridge(RELU, (X[:40], Y[:40]), width=5, kernel="ntk")
-    with pytest.raises(nsd.InputError, match="labelled samples"):
-        compare_models([RELU], X[:40])
-    with pytest.raises(nsd.InputError, match="No model"):
-        compare_models([], (X[:40], Y[:40]))
-    with pytest.raises(nsd.InputError, match="more than the 40 samples"):
-        compare_models([RELU], (X[:40], Y[:40]), n=50)
-    with pytest.raises(nsd.InputError, match="compute the learning_curve"):
-        compare_models([RELU], nsd.GaussianMixture(np.eye(2, 20), 1.0))
     for source in ((X[:40], Y[:40]), nsd.GaussianMixture(np.eye(2, 20), 1.0)):
         with pytest.raises(nsd.InputError, match="network specification"):
             learning_curve("relu", source, 20)

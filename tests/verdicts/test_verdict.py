@@ -127,8 +127,8 @@ def test_digits_need_no_equilibrium() -> None:
         str(found.ordinary)
         == f"ordinary MLP of {found.curve.steps_needed} layer{'s' * (found.curve.steps_needed > 1)}"
     )
-    # What `compare_models` predicts for the same network, with a ridge of its own.
-    compared = nsd.compare_models({"MLP": nsd.Explicit(["relu"] * found.ordinary.layers)}, (X, y))
+    # What a learning curve predicts for the same network, with a ridge of its own.
+    compared = nsd.learning_curve(nsd.Explicit(["relu"] * found.ordinary.layers), (X, y), len(X), "best")
     assert found.ordinary.accuracy == pytest.approx(compared.accuracy[0], abs=0.02)
     assert json.loads(json.dumps(found.as_dict()))["answer"] == "replace"
     assert str(found).startswith("Can a few explicit layers replace the DEQ? Yes.")
