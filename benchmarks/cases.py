@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import notsodeep as nsd
+from notsodeep_lab.papers.data_files import load
 
 SIGMA_A2 = 0.2
 
@@ -68,5 +69,5 @@ def mnist_6_8(folder: Path, n: int, *, centred: bool) -> np.ndarray:
     Rows as they come are all positive, so that every pair of them is strongly correlated: the hard case of a
     pair solver. Centring takes most of that away.
     """
-    x = nsd.data.load("mnist", classes=(6, 8), data_dir=folder, n=n).X
+    x = load("mnist", classes=(6, 8), data_dir=folder, n=n).X
     return np.asarray(nsd.data.Preprocessing.fit(x if centred else np.concatenate([x, -x])).apply(x))

@@ -18,6 +18,7 @@ import numpy as np
 from harness import RESULTS, load_average, write_rows
 
 import notsodeep as nsd
+from notsodeep_lab.papers.data_files import load
 
 FEEDBACK, TOLERANCE, CORES, RUNS = 0.3, 1e-8, 2, 2
 # Milliseconds for each entry, for ReLU and for the others.
@@ -38,7 +39,7 @@ def activation(name: str) -> nsd.Activation:
 
 def cifar10(n: int, side: int) -> np.ndarray:
     """Images (n, 3, side, side) less their mean image, with |x(s)|² = 1 on average."""
-    images = nsd.data.as_images("cifar10", nsd.data.load("cifar10", n=n).X)
+    images = nsd.data.as_images("cifar10", load("cifar10", n=n).X)
     step = 32 // side
     images = images.reshape(n, 3, side, step, side, step).mean(axis=(3, 5))
     images = images - images.mean(axis=0)

@@ -24,7 +24,7 @@ from harness import LIMITS, Row, commit
 from sklearn import datasets
 
 import notsodeep as nsd
-from notsodeep.data.datasets import load
+from notsodeep_lab.papers.data_files import load
 
 IMAGES = ("mnist", "fashion_mnist", "cifar10", "cifar10_vgg19", "digits")
 TABLES: dict[str, Callable[[], Any]] = {

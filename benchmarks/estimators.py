@@ -50,10 +50,11 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 
 import notsodeep as nsd
-from notsodeep.data import Preprocessing, load
+from notsodeep.data import Preprocessing
 from notsodeep.errors import InputError
 from notsodeep.estimators import DEQKernelClassifier
 from notsodeep.nets.modules import network_of
+from notsodeep_lab.papers.data_files import load
 
 CONSOLE = Console(highlight=False, width=140)
 Array = np.ndarray[Any, np.dtype[np.float64]]

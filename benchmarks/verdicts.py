@@ -34,9 +34,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import notsodeep as nsd
-from notsodeep.data import Preprocessing, load
+from notsodeep.data import Preprocessing
 from notsodeep.intervals import paired_difference
 from notsodeep.nets.torch_activation import TorchActivation
+from notsodeep_lab.papers.data_files import load
 
 TRAIN, VALIDATION, TEST = 600, 400, 2000
 SEEDS, BATCH, TOLERANCE = 3, 100, 1e-2

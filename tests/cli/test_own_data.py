@@ -261,7 +261,6 @@ def test_every_command_that_takes_data_takes_the_same_options() -> None:
         "--n",
         "--p",
         "--seed",
-        "--data-dir",
         "--data",
         "source",
     }

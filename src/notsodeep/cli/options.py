@@ -53,10 +53,6 @@ FilterSize = Annotated[
         show_default=False,
     ),
 ]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA).", show_default=False),
-]
 Intercept = Annotated[
     bool,
     typer.Option("--intercept/--no-intercept", help="Fit a bias of the readout, which is not penalised."),
@@ -117,9 +113,6 @@ def _data_parameters(p: int, drawn: int) -> dict[str, tuple[Any, Any]]:
             float, 8.0, "--gap", help="Covariance gap of the mixture: class a has (1 + gap a/√p) I.", **number
         ),
         "seed": option(int, 0, "--seed", min=0, help="Random seed of drawn samples, splits and fits.", **whole),
-        "data_dir": option(
-            Path | None, None, "--data-dir", metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA)."
-        ),
     }  # fmt: skip
 
 

@@ -91,7 +91,6 @@ class Data:
         mean: norm of the class means of the mixture.
         gap: covariance gap of the mixture: class a has C = (1 + gap · a/√p) I.
         seed: random seed; ignored for files.
-        data_dir: folder of the data sets.
         label_column: the column of a file that holds labels, see `data.open_table`.
         labels: a file with one label for each row.
         scale: scaling of files and data sets, see `Preprocessing.fit`.
@@ -104,7 +103,6 @@ class Data:
     mean: float = 8.0
     gap: float = 8.0
     seed: int = 0
-    data_dir: Path | None = None
     label_column: str | None = None
     labels: Path | None = None
     scale: str = "auto"
@@ -173,7 +171,7 @@ class Data:
     def _named(self) -> Samples:
         """Load rows and labels of a data set by name."""
         name, classes = parse_spec(self.source)
-        loaded = load(name, classes=classes, n=self.n, seed=self.seed, data_dir=self.data_dir)
+        loaded = load(name, classes=classes, n=self.n, seed=self.seed)
         return Samples(np.asarray(loaded.X, dtype=np.float64), loaded.y)
 
     def _read_images(self) -> Samples:

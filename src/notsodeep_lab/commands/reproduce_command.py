@@ -11,7 +11,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from notsodeep.cli import options
 from notsodeep.cli.common import console, errors, figures_if_installed, print_json, say, shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.files import explained_errors
@@ -54,7 +53,10 @@ def reproduce(
         str, typer.Option(help="quick: a preview in minutes; full: the paper's setting.")
     ] = "quick",
     spec: Annotated[Path | None, typer.Option(help="Custom settings: an edited copy of a spec.toml.")] = None,
-    data_dir: options.DataDir = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of the data sets (or NOTSODEEP_DATA).", show_default=False),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of repetitions.")] = None,
     jobs: Annotated[

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere, load
+from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
 from notsodeep.designs import design
 from notsodeep.equivalents import equivalent, kernel_distance, limiting_density
 from notsodeep.fingerprint import fingerprint
 from notsodeep.kernels import conjugate_kernel, tangent_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array
+from notsodeep_lab.papers.data_files import load
 from notsodeep_lab.papers.experiment import Row
 from notsodeep_lab.papers.measures import (
     CLASSES,

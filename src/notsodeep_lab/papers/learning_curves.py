@@ -9,11 +9,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from notsodeep.data import GaussianMixture, Preprocessing, load
+from notsodeep.data import GaussianMixture, Preprocessing
 from notsodeep.kernels import exact_kernel, random_features
 from notsodeep.linalg.kernel_ridge import solve_ridge
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, IntArray
+from notsodeep_lab.papers.data_files import load
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import DEQSpec
 

@@ -11,11 +11,12 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from notsodeep.data import Preprocessing, load
+from notsodeep.data import Preprocessing
 from notsodeep.errors import InputError
 from notsodeep.learning import LoopCurve, loop_curve
 from notsodeep.models import DEQ, Model
 from notsodeep.validation import Array, IntArray
+from notsodeep_lab.papers.data_files import load
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Task, claims_by, grid
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.settling_table import INJECTION, gain_of_rate

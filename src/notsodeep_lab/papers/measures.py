@@ -17,13 +17,14 @@ from scipy import linalg
 from scipy.optimize import brentq
 from scipy.sparse.linalg import aslinearoperator
 
-from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, load
+from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing
 from notsodeep.equivalents import Coefficients, StructuredOperator, coefficients
 from notsodeep.gaussian.activations import Activation, activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.linalg.block_lanczos import operator_norm
 from notsodeep.models import DEQ, Explicit
 from notsodeep.validation import Array, root_mean_square_norm
+from notsodeep_lab.papers.data_files import load
 from notsodeep_lab.papers.experiment import Row
 from notsodeep_lab.papers.row_statistics import six_digits
 

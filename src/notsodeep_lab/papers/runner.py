@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from notsodeep.data.datasets import DATA_VARIABLE, load
 from notsodeep.errors import InputError
 from notsodeep.progress import Report, silent
 from notsodeep.validation import as_count, one_of
+from notsodeep_lab.papers.data_files import DATA_VARIABLE, load
 from notsodeep_lab.papers.experiment import Expectation, Experiment, Row, Size, Task
 from notsodeep_lab.papers.experiment_settings import Spec
 from notsodeep_lab.papers.provenance import new_session, now

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from notsodeep.convergence import PaperNetwork, tangent_spectrum
-from notsodeep.data import Preprocessing, UnitSphere, load
+from notsodeep.data import Preprocessing, UnitSphere
 from notsodeep.designs import design
 from notsodeep.fingerprint import fingerprint
 from notsodeep.models import DEQ, Explicit
@@ -23,6 +23,7 @@ from notsodeep.nets.modules import network_of
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
 from notsodeep.validation import Array
+from notsodeep_lab.papers.data_files import load
 from notsodeep_lab.papers.experiment import Row
 from notsodeep_lab.papers.gradient_descent import gradient_descent
 from notsodeep_lab.papers.measures import leaky_layer_for

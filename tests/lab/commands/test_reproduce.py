@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from toy_experiment import TROUBLE, Hungry, Timed, Toy, ToySpec, expected_rows, without_seconds
 
 from notsodeep.cli.entry import main
-from notsodeep.data.datasets import DATA_VARIABLE
 from notsodeep.errors import InputError
 from notsodeep_lab.papers import EXPERIMENTS, read_outcome
+from notsodeep_lab.papers.data_files import DATA_VARIABLE
 from notsodeep_lab.papers.drawings import DRAWINGS
 
 Typed = Callable[..., tuple[int, str, str]]
