@@ -5,7 +5,7 @@
   const { samples, kernel, distance } = window.playKernel;
   const { spectrum } = window.playSpectrum;
   const { learningCurve } = window.playLearning;
-  const { minus } = window.playAxes;
+  const { minus, colour } = window.playChart;
   const { strengths, inputs, ...cellTables } = window.playPhases;
   const DIMENSION = 200, SAMPLES = 32;
   // Differences of kernel entries below this share of the diagonal are drawn as small.
@@ -49,13 +49,13 @@
   const at = (n) => SIZES.indexOf(n);
   const TRIES = [
     { name: "A layer falls short", set: { activation: "relu", sigma: 80, distance: 0, spread: 2.5, n: at(100), view: false },
-      look: "Strong feedback: one plain layer (crosses) has other kernel entries and loses about five points of accuracy, while both twins follow the DEQ." },
+      look: "Strong feedback: one plain layer (crosses) has other kernel entries and loses more than four points of accuracy, while both twins follow the DEQ." },
     { name: "A layer is enough", set: { activation: "tanh", sigma: 10, distance: 3, spread: 0, n: at(100), view: false },
       look: "Weak feedback: all four curves coincide, so that neither the DEQ nor a twin is needed." },
     { name: "A layer wins", set: { activation: "swish", sigma: 80, distance: 0, spread: 4, n: at(50), view: true },
-      look: "One plain layer sees the difference of spreads better than the DEQ and its twins, by up to twelve points of accuracy." },
+      look: "One plain layer sees the difference of spreads better than the DEQ and its twins, by up to nine points of accuracy." },
     { name: "Blind to spreads", set: { activation: "tanh", sigma: 50, distance: 0, spread: 4, n: at(1000), view: false },
-      look: "The classes differ in spread alone, which an odd activation cannot see: 50 % for every n, until you choose ReLU." },
+      look: "The classes differ in spread alone, which an odd activation hardly sees: at most 51 % for every n, until you choose ReLU." },
     { name: "Lost in the bulk", set: { activation: "relu", sigma: 50, distance: 1, spread: 0, n: at(300), view: false },
       look: "No isolated eigenvalue tells the classes apart, until you raise the class distance." },
     { name: "Equal numbers, other entries", set: { activation: "relu", sigma: 90, distance: 0, spread: 2.5, n: at(100), view: true },
@@ -133,82 +133,96 @@
 
   // --- charts -----------------------------------------------------------------------------------------------------
 
+  const DOTS = { deq: undefined, plain: "cross", papers: "ring", injected: "dot" };
+  const LINES = IDS.map((id) => ({ id, label: NAMES[id] }));
+  const hold = (least) => (_, low, high) => {
+    const pad = high - low < least ? least : 0;
+    return uPlot.rangeNum(low - pad, high + pad, 0.1, true);
+  };
+  const wide = { time: false, range: (_, low, high) => [low - 0.02 * (high - low), high + 0.02 * (high - low)] };
+  const positive = (_, places) => places.map((place) => (place < 0 ? null : place));
+  // What the legend of the spectrum says at isolated eigenvalues, and the curves: values by id.
+  let marks = {}, curves = {};
+
   const charts = {
     kernel: window.playChart(part("kernel"), {
-      title: "Kernel entries of pairs of samples", xName: "entry of the DEQ:", xLabel: "entry of the DEQ / diagonal", yLabel: "other network − DEQ",
-      formatX: (x) => minus(x.toFixed(4)), formatY: (y) => minus(y.toFixed(4)),
+      title: "Kernel entries of pairs of samples", xName: "entry of the DEQ", xLabel: "entry of the DEQ / diagonal", yLabel: "other network − DEQ",
+      series: Object.entries(DOTS).map(([id, kind]) => ({ id, kind, label: NAMES[id] })),
+      scales: { x: wide, y: { range: hold(LEAST) } },
+      formatX: (x) => minus(x.toFixed(4)), value: (y) => minus(y.toFixed(4)).replace(/^−(0\.0+)$/, "$1"),
     }),
+    // Under the curves are marks of isolated eigenvalues, one row for each network.
     spectrum: window.playChart(part("spectrum"), {
       title: "Eigenvalues of the kernel", xName: "eigenvalue", xLabel: "eigenvalue / diagonal of the kernel", yLabel: "density",
-      formatX: number, formatY: number,
+      series: [...LINES, ...IDS.map((id) => ({ id, kind: "tick", label: "" }))],
+      scales: { x: wide, y: { range: (_, low, high) => [low < 0 ? low - high / 20 : 0, 1.05 * high] } },
+      yAxis: { filter: positive, grid: { stroke: () => colour("faint"), width: 1, filter: positive }, ticks: { show: false } },
+      formatX: number, value: (y, which, x) => (y === null ? marks[IDS[which]]?.[x] ?? "–" : number(y)),
     }),
     curve: window.playChart(part("curve"), {
-      title: "Predicted test accuracy", xName: "n =", xLabel: "training samples n", logarithmic: true,
-      formatX: String, formatY: (y) => (control("view").checked ? points(y) : percent(y)),
+      title: "Predicted test accuracy", xName: "n", xLabel: "training samples n", series: LINES,
+      yLabel: () => (control("view").checked ? "difference, percentage points" : "test accuracy, %"),
+      scales: { x: { time: false, distr: 3, range: [SIZES[0], SIZES[SIZES.length - 1]] },
+        y: { range: (...all) => hold(control("view").checked ? 0.1 : 1)(...all) } },
+      xAxis: { splits: () => [20, 50, 100, 200, 500, 1000, 2000, 5000], filter: (_, places) => places },
+      formatX: String, value: (y) => (y === null ? "–" : control("view").checked ? points(y) : percent(y)),
+      hooks: { draw: [showSize] },
     }),
   };
+
+  // A vertical line at the n that is chosen.
+  function showSize({ ctx, bbox, valToPos }) {
+    const x = valToPos(SIZES[choice().n], "x", true);
+    ctx.save();
+    ctx.strokeStyle = colour("ink");
+    ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.stroke(new Path2D(`M${x},${bbox.top}V${bbox.top + bbox.height}`));
+    ctx.restore();
+  }
 
   // Each network's kernel is multiplied by the factor that brings it closest to the DEQ's.
   function showKernel(all, classes) {
     const rows = samples(classes, SAMPLES), kernels = Object.fromEntries(IDS.map((id) => [id, kernel(all[id], rows)]));
     const unit = rows.reduce((sum, _, i) => sum + kernels.deq[i * (SAMPLES + 1)], 0) / SAMPLES;
     const pairs = rows.flatMap((_, i) => rows.slice(0, i).map((_, j) => i * SAMPLES + j));
-    const order = pairs.sort((a, b) => kernels.deq[a] - kernels.deq[b]), x = order.map((k) => kernels.deq[k] / unit);
-    const distances = Object.fromEntries(OTHERS.map((id) => [id, distance(kernels.deq, kernels[id])]));
-    const kinds = { plain: "cross", papers: "ring", injected: "dot" };
-    const series = Object.entries(kinds).map(([id, kind]) => ({
-      id, kind, label: NAMES[id], y: order.map((k) => (distances[id].factor * kernels[id][k] - kernels.deq[k]) / unit),
-    }));
-    const every = series.flatMap((one) => one.y);
-    charts.kernel.show({
-      x, range: [Math.min(-LEAST, ...every), Math.max(LEAST, ...every)],
-      series: [{ id: "deq", label: "DEQ", y: x.map(() => 0), guide: true }, ...series],
-      errors: Object.fromEntries(OTHERS.map((id) => [id, distances[id].error])),
-      summary: `Kernel error: ${OTHERS.map((id) => `${NAMES[id]} ${short(distances[id].error)}`).join(", ")}, each up to a factor, which changes no prediction at the best ridge.`,
-    });
+    const order = pairs.sort((a, b) => kernels.deq[a] - kernels.deq[b]);
+    const distances = Object.fromEntries(IDS.map((id) => [id, id === "deq" ? { factor: 1 } : distance(kernels.deq, kernels[id])]));
+    const columns = Object.keys(DOTS).map((id) => order.map((k) => (distances[id].factor * kernels[id][k] - kernels.deq[k]) / unit));
+    const errors = OTHERS.map((id) => `${NAMES[id]} ${short(distances[id].error)}`);
+    charts.kernel.show([order.map((k) => kernels.deq[k] / unit), ...columns],
+      `Kernel error: ${errors.join(", ")}, each up to a factor, which changes no prediction at the best ridge.`);
   }
 
   function showSpectrum(all, classes, n) {
-    const spectra = Object.fromEntries(IDS.map((id) => [id, { diagonal: all[id].scalars().diagonal, ...spectrum(all[id].scalars(), classes, n) }]));
-    const x = [...new Set(IDS.flatMap((id) => spectra[id].points(60).map((value) => value / spectra[id].diagonal)))].sort((a, b) => a - b);
+    const spectra = IDS.map((id) => {
+      const { diagonal } = all[id].scalars(), { isolated, atom, ...one } = spectrum(all[id].scalars(), classes, n);
+      const labels = isolated.map(({ value, contrast }) => [value / diagonal, `isolated (${percent(100 * contrast, 0)})`]);
+      const mass = atom ? [[atom.value / diagonal, `${atom.count} eigenvalues`]] : [];
+      return { ...one, id, diagonal, isolated, atom, labels: new Map([...mass, ...labels]) };
+    });
+    const places = spectra.flatMap((one) => [...one.points(60).map((value) => value / one.diagonal), ...one.labels.keys()]);
+    const x = [...new Set(places)].sort((a, b) => a - b);
     const within = (one, value) => one.bulks.some(([low, high]) => value > low - 1e-9 && value < high + 1e-9);
-    const series = IDS.map((id) => ({
-      id, label: NAMES[id],
-      y: x.map((place) => place * spectra[id].diagonal).map((value) =>
-        (within(spectra[id], value) ? spectra[id].density(value) * spectra[id].diagonal : null)),
-    }));
-    const rug = IDS.flatMap((id) => {
-      const { isolated, atom, diagonal } = spectra[id];
-      const marks = isolated.map((one) => ({
-        id, x: one.value / diagonal, label: `${NAMES[id]}: isolated; its eigenvector tells the classes apart to ${percent(100 * one.contrast, 0)}`,
-      }));
-      return atom ? [{ id, x: atom.value / diagonal, many: atom.count, label: `${NAMES[id]}: ${atom.count} eigenvalues in one place` }, ...marks] : marks;
-    });
-    const { isolated, atom } = spectra.deq, telling = isolated.some((one) => one.contrast > 0.1);
+    const densities = spectra.map((one) => x.map((place) =>
+      (within(one, place * one.diagonal) ? one.density(place * one.diagonal) * one.diagonal : null)));
+    const row = -Math.max(...densities.flat()) / 16;
+    const rug = spectra.map((one, k) => x.map((place) => (one.labels.has(place) ? (k + 1) * row : null)));
+    marks = Object.fromEntries(spectra.map(({ id, labels }) => [id, x.map((place) => labels.get(place))]));
+    const [{ isolated, atom }] = spectra, telling = isolated.some((one) => one.contrast > 0.1);
     const seen = isolated.length === 0 ? "No eigenvalue of the DEQ is isolated"
-      : `Isolated eigenvalues of the DEQ (marks below the curves): ${isolated.length}`;
-    const many = atom ? ` Circles: ${atom.count} of ${n} eigenvalues in one place.` : "";
-    charts.spectrum.show({
-      x, series, rug, range: [0, Math.max(...series.flatMap((one) => one.y))],
-      summary: `${seen}. ${telling ? "An eigenvector tells the classes apart." : "No single eigenvector tells the classes apart."}${many}`,
-    });
+      : `Isolated eigenvalues of the DEQ (marks below the curves; %: how well the eigenvector tells the classes apart): ${isolated.length}`;
+    const many = atom ? ` Lowest mark: ${atom.count} of ${n} eigenvalues in one place.` : "";
+    charts.spectrum.show([x, ...densities, ...rug],
+      `${seen}. ${telling ? "An eigenvector tells the classes apart." : "No single eigenvector tells the classes apart."}${many}`);
   }
-
-  let curves = {};
 
   function showCurve({ n: place, view }) {
     const ready = IDS.filter((id) => curves[id]), n = SIZES[place];
     if (!ready.includes("deq")) return;
-    const value = (id, k) => 100 * (curves[id][k].accuracy - (view ? curves.deq[k].accuracy : 0));
-    const series = ready.map((id) => ({ id, label: NAMES[id], y: SIZES.map((_, k) => value(id, k)) }));
-    const every = series.flatMap((one) => one.y);
-    const low = Math.min(...every), high = Math.max(...every), least = view ? 0.1 : 1, pad = high - low < least ? least : 0;
+    const value = (id, k) => (curves[id] ? 100 * (curves[id][k].accuracy - (view ? curves.deq[k].accuracy : 0)) : null);
     const gaps = ready.slice(1).map((id) => `${NAMES[id]} ${points(100 * (curves[id][place].accuracy - curves.deq[place].accuracy))}`);
-    charts.curve.show({
-      x: SIZES, series, range: [low - pad, high + pad], line: n,
-      yLabel: view ? "difference, percentage points" : "test accuracy, %",
-      summary: `n = ${n}: DEQ ${percent(100 * curves.deq[place].accuracy)}${gaps.length ? `; percentage points from it: ${gaps.join(", ")}.` : "."}`,
-    });
+    charts.curve.show([SIZES, ...IDS.map((id) => SIZES.map((_, k) => value(id, k)))],
+      `n = ${n}: DEQ ${percent(100 * curves.deq[place].accuracy)}${gaps.length ? `; percentage points from it: ${gaps.join(", ")}.` : "."}`);
   }
 
   function showNumbers(all) {
@@ -335,6 +349,6 @@
     update();
   }
 
-  window.play = { charts, sizes: SIZES, dimension: DIMENSION, choice, tries: TRIES, cellTries: CELL_TRIES };
+  window.play = { charts, phase, choice };
   start();
 })();

@@ -1,180 +1,92 @@
-// A chart as SVG that answers to the pointer, to touch and to the arrow keys.
+// Charts of the page Play, drawn by uPlot (docs/assets/vendor) in the colours of the theme; values are read by pointer,
+// touch and arrow keys.
 //
-//   const chart = playChart(element, {title, xName, xLabel, yLabel, logarithmic, formatX, formatY});
-//   chart.show({x: [...], series: [{id, label, y: [...], kind}], rug: [...], line, range, summary, yLabel});
+//   const chart = playChart(element, {title, xLabel, yLabel, xName, formatX, value, series, ...options of uPlot});
+//   chart.show([x, ...columns], summary);
 //
-// All series share the points x. Each has the colour and the dashes of its id, which docs/assets/play.css has; `kind` is
-// "line" (if not given) or a mark: "ring", "dot" or "cross". A rug is {x, id, label, many}: short marks on the axis, one
-// row of them for each series, a circle where `many` values are in one place. `line` is a vertical line at an x, `range`
-// what the vertical axis must hold.
-window.playChart = function (element, options) {
+// A series is {id, label, kind}: the id has a colour in docs/assets/play.css; the kind is "line" (if not given) or a mark.
+// `value(value, series, k)` is what the legend says at the k-th x.
+window.playChart = (function () {
   "use strict";
-  const { draw, ticks, logTicks, drawAxes } = window.playAxes;
-  const MARGIN = { left: 62, right: 20, top: 10, bottom: 42 };
-  const HEIGHT = 280, ROW = 9;
-  let shown = null, index = null, places = null, frame = null;
+  const HEIGHT = 280, FONT = "12px sans-serif";
+  const minus = (text) => String(text).replace("-", "−");
+  const colour = (name) => getComputedStyle(document.getElementById("playground")).getPropertyValue(`--${name}`).trim();
+  const LINES = { deq: { width: 6, alpha: 0.55 }, papers: { width: 2, dash: [8, 5] }, injected: { width: 3, dash: [2, 4] }, plain: { width: 1.5 } };
+  // Lines of a mark around its place, as pairs of ends; rings and dots are circles with a radius.
+  const STROKES = { cross: [[-2.5, -2.5, 2.5, 2.5], [-2.5, 2.5, 2.5, -2.5]], tick: [[0, -4, 0, 4]] }, RADII = { ring: 3, dot: 1 };
 
-  element.classList.add("play-chart");
-  element.innerHTML =
-    '<p class="play-title"></p><ul class="play-legend"></ul>' +
-    '<div class="play-plot" tabindex="0" role="group"><svg aria-hidden="true"></svg><div class="play-tip" hidden></div></div>' +
-    '<p class="play-said" aria-live="polite"></p><p class="play-summary"></p>';
-  const part = (name) => element.querySelector(`.play-${name}`);
-  const plot = part("plot"), svg = element.querySelector("svg"), tip = part("tip");
-  part("title").textContent = options.title;
-  plot.setAttribute("aria-label", `Chart: ${options.title}. Left and right arrows read its values.`);
+  const marks = (kind) => (chart, index) => {
+    const path = new Path2D(), pixel = devicePixelRatio, radius = RADII[kind] * pixel;
+    chart.data[index].forEach((value, k) => {
+      if (value === null) return;
+      const x = chart.valToPos(chart.data[0][k], "x", true), y = chart.valToPos(value, "y", true);
+      for (const [left, top, right, bottom] of STROKES[kind] ?? []) {
+        path.moveTo(x + left * pixel, y + top * pixel);
+        path.lineTo(x + right * pixel, y + bottom * pixel);
+      }
+      if (!radius) return;
+      path.moveTo(x + radius, y);
+      path.arc(x, y, radius, 0, 2 * Math.PI);
+    });
+    return { stroke: path, flags: 0 };
+  };
 
-  function scales() {
-    const map = options.logarithmic ? Math.log : (x) => x;
-    const all = [...shown.x, ...shown.rug.map((mark) => mark.x)];
-    const [left, right] = [Math.min(...all), Math.max(...all)];
-    const pad = options.logarithmic ? 0 : 0.02 * (right - left);
-    const start = map(left) - pad, span = map(right) + pad - start || 1;
-    const { low, high, list: yTicks } = ticks(...shown.range, 5, true);
-    const wide = frame.right - frame.left, tall = frame.floor - frame.top;
+  const series = ({ id, label, kind }, value) => ({
+    label, stroke: () => colour(id), points: { show: false },
+    ...(kind ? { paths: marks(kind), width: kind === "tick" ? 2.5 : 1 } : LINES[id]),
+    value: (chart, y, index, k) => (k == null ? "" : value(y, index - 1, k)),
+  });
+
+  const axis = (label, more) => ({
+    label, font: FONT, labelFont: FONT, labelSize: 22, stroke: () => colour("ink"), grid: { stroke: () => colour("faint"), width: 1 },
+    ticks: { stroke: () => colour("faint"), width: 1 }, values: (chart, places) => places.map((place) => (place === null ? "" : minus(place))), ...more,
+  });
+
+  // A chart of uPlot that follows the width of its element and the theme.
+  function responsive(element, options, data) {
+    const chart = new uPlot({ width: Math.max(element.clientWidth, 240), height: HEIGHT, ...options }, data, element);
+    new ResizeObserver(() => chart.setSize({ width: Math.max(element.clientWidth, 240), height: chart.height })).observe(element);
+    new MutationObserver(() => chart.redraw()).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+    return chart;
+  }
+
+  function readable(chart, title) {
+    const { over } = chart, hide = () => chart.setCursor({ left: -10, top: -10 });
+    Object.assign(over, { tabIndex: 0, role: "group", ariaLabel: `Chart: ${title}. Left and right arrows read its values.` });
+    chart.root.querySelector(".u-legend").ariaLive = "polite";
+    over.addEventListener("blur", hide);
+    over.addEventListener("pointermove", (event) =>
+      event.pointerType === "touch" && chart.setCursor({ left: event.offsetX, top: event.offsetY }));
+    over.addEventListener("keydown", (event) => {
+      const x = chart.data[0], last = x.length - 1, here = chart.cursor.idx ?? Math.floor(last / 2);
+      const to = { ArrowRight: here + 1, ArrowLeft: here - 1, PageUp: here + 10, PageDown: here - 10, Home: 0, End: last }[event.key];
+      if (event.key === "Escape") hide();
+      if (to === undefined) return;
+      event.preventDefault();
+      chart.setCursor({ left: chart.valToPos(x[Math.min(Math.max(to, 0), last)], "x"), top: over.clientHeight / 2 });
+    });
+  }
+
+  function playChart(element, { title, xLabel, yLabel, xName, formatX, value, series: listed, xAxis, yAxis, ...options }) {
+    element.classList.add("play-chart");
+    element.innerHTML = `<p class="play-title">${title}</p><div></div><p class="play-summary"></p>`;
+    const chart = responsive(element.children[1], {
+      padding: [10, 16, 0, 0], cursor: { y: false, drag: { x: false, y: false } },
+      legend: { markers: { width: 0, fill: () => "" } },
+      axes: [axis(xLabel, { size: 34, ...xAxis }), axis(yLabel, { size: 52, ...yAxis })],
+      series: [{ label: xName, value: (_, x) => (x == null ? "" : formatX(x)) }, ...listed.map((one) => series(one, value))],
+      ...options,
+    }, [[], ...listed.map(() => [])]);
+    readable(chart, title);
+    chart.root.querySelectorAll(".u-series").forEach((row, k) => k && row.classList.add(listed[k - 1].id, listed[k - 1].kind ?? "line"));
     return {
-      x: (value) => frame.left + (wide * (map(value) - start)) / span,
-      y: (value) => frame.top + tall * (1 - (value - low) / (high - low || 1)),
-      xTicks: options.logarithmic ? logTicks(left, right) : ticks(left - pad, right + pad, Math.max(3, Math.floor(wide / 55))).list,
-      yTicks,
+      chart,
+      show(data, summary) {
+        element.lastChild.textContent = summary;
+        chart.setData(data);
+      },
     };
   }
 
-  // A mark of a scatter plot around a point, as the text of a path.
-  const MARKS = {
-    ring: (x, y) => `M${x - 3},${y}a3,3 0 1,0 6,0a3,3 0 1,0 -6,0`,
-    dot: (x, y) => `M${x - 1},${y}a1,1 0 1,0 2,0a1,1 0 1,0 -2,0`,
-    cross: (x, y) => `M${x - 2.5},${y - 2.5}l5,5m0,-5l-5,5`,
-  };
-  const pixel = (value) => Math.round(10 * value) / 10;
-
-  function path(series) {
-    let text = "", pen = "M";
-    const mark = MARKS[series.kind];
-    shown.x.forEach((x, k) => {
-      const y = series.y[k];
-      if (y === null || !Number.isFinite(y)) pen = "M";
-      else if (mark) text += mark(pixel(places.x(x)), pixel(places.y(y)));
-      else {
-        text += `${pen}${places.x(x).toFixed(2)},${places.y(y).toFixed(2)}`;
-        pen = "L";
-      }
-    });
-    return text;
-  }
-
-  const row = (id) => frame.floor + ROW * (0.5 + shown.series.findIndex((one) => one.id === id)) + 3;
-
-  function render() {
-    if (shown === null) return;
-    const width = Math.max(plot.clientWidth, 240), bottom = HEIGHT - MARGIN.bottom;
-    frame = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top, bottom, floor: bottom };
-    if (shown.rug.length) frame.floor = bottom - ROW * shown.series.length - 6;
-    svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    svg.setAttribute("width", width);
-    svg.setAttribute("height", HEIGHT);
-    svg.replaceChildren();
-    places = scales();
-    drawAxes(svg, frame, places, { ...places, xLabel: options.xLabel, yLabel: shown.yLabel ?? options.yLabel });
-    if (shown.line !== undefined) {
-      draw(svg, "line", { class: "play-marker", x1: places.x(shown.line), x2: places.x(shown.line), y1: frame.top, y2: bottom });
-    }
-    for (const series of shown.series) draw(svg, "path", { class: `play-${series.kind ?? "line"} ${series.id}`, d: path(series) });
-    for (const mark of shown.rug) {
-      const x = places.x(mark.x), y = row(mark.id);
-      if (mark.many) draw(svg, "circle", { class: `play-dot-rug ${mark.id}`, cx: x, cy: y, r: 4 });
-      else draw(svg, "line", { class: `play-rug ${mark.id}`, x1: x, x2: x, y1: y - 4, y2: y + 4 });
-    }
-    draw(svg, "g", { class: "cursor" });
-    point();
-  }
-
-  // Show the values at the chosen point: a line, a dot on each series, and the numbers beside it.
-  function point() {
-    const cursor = svg.querySelector(".cursor");
-    cursor.replaceChildren();
-    tip.hidden = index === null;
-    if (index === null) return;
-    index = Math.min(Math.max(index, 0), shown.stops.length - 1);
-    const stop = shown.stops[index], x = places.x(stop.x);
-    draw(cursor, "line", { class: "play-cursor", x1: x, x2: x, y1: frame.top, y2: frame.bottom });
-    if (stop.k !== undefined) {
-      for (const series of shown.series) {
-        const y = series.y[stop.k];
-        if (y !== null && Number.isFinite(y)) draw(cursor, "circle", { class: `play-point ${series.id}`, cx: x, cy: places.y(y), r: 4 });
-      }
-    }
-    const named = shown.series.filter((series) => !series.guide);
-    const rows = stop.mark ? [stop.mark.label] : named.map((series) =>
-      `${series.label}: ${series.y[stop.k] === null ? "–" : options.formatY(series.y[stop.k])}`);
-    const head = `${options.xName} ${options.formatX(stop.x)}`;
-    tip.replaceChildren(...[head, ...rows].map((text, k) => {
-      const line = document.createElement(k === 0 ? "strong" : "span");
-      if (k > 0) line.className = stop.mark ? stop.mark.id : named[k - 1].id;
-      line.textContent = text;
-      return line;
-    }));
-    const room = plot.clientWidth - tip.offsetWidth;
-    tip.style.left = `${Math.max(0, Math.min(x + 12 > room ? x - tip.offsetWidth - 12 : x + 12, room))}px`;
-    part("said").textContent = [head, ...rows].join("; ");
-  }
-
-  function nearest(event) {
-    const x = event.clientX - svg.getBoundingClientRect().left;
-    const y = event.clientY - svg.getBoundingClientRect().top;
-    let best = 0;
-    // Marks of the rug are chosen in its rows, points of the series above them.
-    const inRug = shown.rug.length > 0 && y > frame.floor;
-    const distance = (one) => Math.abs(places.x(one.x) - x) + (one.mark ? Math.abs(row(one.mark.id) - y) : 0) +
-      (Boolean(one.mark) === inRug ? 0 : 1e4);
-    shown.stops.forEach((stop, k) => {
-      if (distance(stop) < distance(shown.stops[best])) best = k;
-    });
-    index = best;
-    point();
-  }
-
-  function hide() {
-    index = null;
-    if (shown) point();
-  }
-
-  plot.addEventListener("pointermove", (event) => shown && nearest(event));
-  plot.addEventListener("pointerdown", (event) => shown && nearest(event));
-  plot.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && document.activeElement !== plot && hide());
-  plot.addEventListener("blur", hide);
-  plot.addEventListener("keydown", (event) => {
-    if (!shown) return;
-    const last = shown.stops.length - 1;
-    const here = index === null ? Math.floor(last / 2) : index;
-    const to = { ArrowRight: here + 1, ArrowLeft: here - 1, PageUp: here + 10, PageDown: here - 10, Home: 0, End: last }[event.key];
-    if (event.key === "Escape") return hide();
-    if (to === undefined) return;
-    event.preventDefault();
-    index = Math.min(Math.max(to, 0), last);
-    point();
-  });
-  new ResizeObserver(render).observe(plot);
-
-  return {
-    show(what) {
-      shown = { rug: [], summary: "", ...what };
-      // Where the cursor may stand: points of the curves, and marks of the rug.
-      const every = Math.max(1, Math.round(shown.x.length / 60));
-      shown.stops = [
-        ...shown.x.map((x, k) => ({ x, k })).filter((stop) => stop.k % every === 0),
-        ...shown.rug.map((mark) => ({ x: mark.x, mark })),
-      ].sort((a, b) => a.x - b.x);
-      part("legend").replaceChildren(...shown.series.map((series) => {
-        const item = document.createElement("li"), wide = series.kind ? 12 : 30;
-        const sample = draw(item, "svg", { width: wide, height: 12, "aria-hidden": "true" });
-        draw(sample, "path", { class: `play-${series.kind ?? "line"} ${series.id}`, d: series.kind ? MARKS[series.kind](6, 6) : "M1,6L29,6" });
-        item.append(series.label);
-        return item;
-      }));
-      part("summary").textContent = shown.summary;
-      render();
-    },
-    values: () => shown,
-  };
-};
+  return Object.assign(playChart, { minus, colour, axis, responsive });
+})();

@@ -1,6 +1,7 @@
 // Kernel entries on samples of two Gaussian classes, and how far two kernels are apart.
 window.playKernel = (function () {
   "use strict";
+  const { dot: inner, product, minimum } = window.playMatrices;
 
   // Independent standard normal numbers from a seed: mulberry32, then Box and Muller.
   function normals(seed) {
@@ -21,8 +22,6 @@ window.playKernel = (function () {
       Array.from({ length: p }, (_, k) => (Math.sqrt(variances[i % 2]) * next() + (k === 0 ? means[i % 2] : 0)) / Math.sqrt(p)));
   }
 
-  const inner = (x, y) => x.reduce((sum, value, k) => sum + value * y[k], 0);
-
   // The kernel matrix of a model, row after row.
   function kernel(model, rows) {
     const size = rows.length, squares = rows.map((row) => inner(row, row)), matrix = new Float64Array(size * size);
@@ -34,17 +33,6 @@ window.playKernel = (function () {
     }
     return matrix;
   }
-
-  const product = (a, b, size) => {
-    const result = new Float64Array(size * size);
-    for (let i = 0; i < size; i++) {
-      for (let k = 0; k < size; k++) {
-        const factor = a[i * size + k];
-        for (let j = 0; j < size; j++) result[i * size + j] += factor * b[k * size + j];
-      }
-    }
-    return result;
-  };
 
   // The operator norm of a symmetric matrix A: B = A^1024 by ten squarings, then ||A B||/||B|| in Frobenius norm.
   function norm(matrix) {
@@ -59,26 +47,12 @@ window.playKernel = (function () {
   }
 
   // The factor c that makes the kernel error ||K - c K'||/||K|| in operator norm smallest, and this error. It is a convex
-  // function of c, and its minimum is near the factor of least squares: golden sections.
+  // function of c, and its minimum is near the factor of least squares.
   function distance(target, other) {
     const whole = norm(target), error = (factor) => norm(target.map((value, k) => value - factor * other[k])) / whole;
     const start = inner(target, other) / inner(other, other), reach = (2 * error(start) * whole) / norm(other);
-    const golden = (Math.sqrt(5) - 1) / 2;
-    let [low, high] = [start - reach, start + reach];
-    let [left, right] = [high - golden * (high - low), low + golden * (high - low)];
-    let [atLeft, atRight] = [error(left), error(right)];
-    for (let step = 0; step < 16; step++) {
-      if (atLeft < atRight) {
-        [high, right, atRight] = [right, left, atLeft];
-        left = high - golden * (high - low);
-        atLeft = error(left);
-      } else {
-        [low, left, atLeft] = [left, right, atRight];
-        right = low + golden * (high - low);
-        atRight = error(right);
-      }
-    }
-    return atLeft < atRight ? { factor: left, error: atLeft } : { factor: right, error: atRight };
+    const [factor, least] = minimum(error, start - reach, start + reach, 16);
+    return { factor, error: least };
   }
 
   return { samples, kernel, distance };

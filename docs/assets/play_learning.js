@@ -1,7 +1,7 @@
 // Accuracy before training, on two Gaussian classes: docs/theory.md (11.7)-(11.14) for one output and infinite width.
 window.playLearning = (function () {
   "use strict";
-  const { times, dot, trace, zeros, inverse, eigen } = window.playMatrices;
+  const { times, dot, trace, zeros, inverse, eigen, product, minimum } = window.playMatrices;
   const { normalCdf } = window.playTheory;
 
   // Gauss-Hermite rule of 7 points for the standard normal law: nodes, and shares of each.
@@ -73,7 +73,8 @@ window.playLearning = (function () {
     };
   }
 
-  // Features of a kernel on the mixture: means, covariances, many other directions, and a tail, for each class.
+  // Features of a kernel on the mixture: means, covariances, many other directions, and a tail, for each class. The last
+  // feature is the constant 1 of the readout's bias.
   function features(model, mixture) {
     const { p, means, variances } = mixture;
     const law = norms(mixture);
@@ -82,7 +83,7 @@ window.playLearning = (function () {
     const rest = [{ number: p - 1, variances: CLASSES.map((a) => (linear[a] ** 2 * variances[a]) / p) }, ...products.rest];
     const classes = CLASSES.map((a) => {
       const { mean, covariance, slope } = byNorm[a];
-      const radials = mean.length, forms = products.means[a].length, size = 1 + radials + forms;
+      const radials = mean.length, forms = products.means[a].length, size = 2 + radials + forms;
       const place = means[a] / Math.sqrt(p), variance = variances[a] / p;
       const project = products.projection.map((row) => row.map((value) => quadratic[a] * value));
       const matrix = zeros(size, size);
@@ -105,9 +106,9 @@ window.playLearning = (function () {
           matrix[at][1 + radials + m] = spread * (p - 1) * across[k] * across[m] + (spread + shift) * along[k] * along[m];
         }
       }
-      const centre = [linear[a] * place, ...mean, ...products.means[a]];
+      const centre = [linear[a] * place, ...mean, ...products.means[a], 1];
       const moment = matrix.map((row, i) => row.map((value, j) => value + centre[i] * centre[j]));
-      const length = trace(moment) + rest.reduce((sum, one) => sum + one.number * one.variances[a], 0);
+      const length = trace(moment) - 1 + rest.reduce((sum, one) => sum + one.number * one.variances[a], 0);
       const diagonal = dot(SHARES, law[a].nodes.map(model.diagonal));
       return { mean: centre, covariance: matrix, flat: Float64Array.from(moment.flat()), length, tail: Math.max(diagonal - length, 0) };
     });
@@ -116,15 +117,15 @@ window.playLearning = (function () {
     return { classes, rest, work };
   }
 
-  // R and its traces with the second moments S_a at given effective numbers eta, (11.10). Written with plain loops: a
-  // picture asks for it some ten thousand times.
+  // R and its traces with the second moments S_a at given effective numbers eta, (11.10); the bias, the last feature, is
+  // not penalised. Plain loops: a curve asks for it some thousand times.
   function resolvent(known, eta) {
     const { classes, rest } = known;
     const size = classes[0].mean.length;
     const [left, right] = classes.map((one) => one.flat);
     const R = known.work.resolvent;
     for (let k = 0; k < size * size; k++) R[k] = eta[0] * left[k] + eta[1] * right[k];
-    for (let k = 0; k < size; k++) R[k * size + k] += 1;
+    for (let k = 0; k < size - 1; k++) R[k * size + k] += 1;
     invertPositive(R, size);
     const seen = known.work.products;
     product(left, R, size, seen[0]);
@@ -146,16 +147,6 @@ window.playLearning = (function () {
       }
     }
     return { R, first, second };
-  }
-
-  function product(a, b, size, result) {
-    result.fill(0);
-    for (let i = 0; i < size; i++) {
-      for (let k = 0; k < size; k++) {
-        const factor = a[i * size + k];
-        for (let j = 0; j < size; j++) result[i * size + j] += factor * b[k * size + j];
-      }
-    }
   }
 
   // The inverse of a positive definite matrix in its own place, by Gauss and Jordan without pivots.
@@ -228,39 +219,8 @@ window.playLearning = (function () {
     return { accuracy: (accuracies[0] + accuracies[1]) / 2, error: (errors[0] + errors[1]) / 2, ridge };
   }
 
-  // Powers of ten between which the best ridge is looked for, times the diagonal of the kernel, and how finely.
-  const POWERS = [-9, 5], FINE = 1e-3;
-
-  // The minimum of a function between two points, by parabolas through three points and golden sections (Brent).
-  function minimum(f, low, high) {
-    const golden = (3 - Math.sqrt(5)) / 2;
-    let x = low + golden * (high - low), w = x, v = x;
-    let atX = f(x), atW = atX, atV = atX, step = 0, before = 0;
-    for (let count = 0; count < 60; count++) {
-      const middle = (low + high) / 2, least = FINE / 3;
-      if (Math.abs(x - middle) <= 2 * least - (high - low) / 2) break;
-      let p = (x - v) * (x - v) * (atX.error - atW.error) - (x - w) * (x - w) * (atX.error - atV.error);
-      let q = 2 * ((x - v) * (atX.error - atW.error) - (x - w) * (atX.error - atV.error));
-      if (q > 0) p = -p;
-      q = Math.abs(q);
-      const useful = Math.abs(p) < Math.abs((q * before) / 2) && p > q * (low - x) && p < q * (high - x);
-      before = useful ? step : (x < middle ? high : low) - x;
-      step = useful ? p / q : golden * before;
-      const u = Math.abs(step) >= least ? x + step : x + Math.sign(step || 1) * least;
-      const atU = f(u);
-      if (atU.error <= atX.error) {
-        if (u < x) high = x;
-        else low = x;
-        [v, atV, w, atW, x, atX] = [w, atW, x, atX, u, atU];
-      } else {
-        if (u < x) low = u;
-        else high = u;
-        if (atU.error <= atW.error || w === x) [v, atV, w, atW] = [w, atW, u, atU];
-        else if (atU.error <= atV.error || v === x || v === w) [v, atV] = [u, atU];
-      }
-    }
-    return { power: x, ...atX };
-  }
+  // Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
+  const POWERS = [-9, 5];
 
   // The ridge of least squared error; `near` is a power of ten to begin with.
   function best(known, n, near) {
@@ -276,7 +236,8 @@ window.playLearning = (function () {
         [middle, error] = [middle + direction, next];
       }
     }
-    return minimum(at, middle - 1, middle + 1);
+    const [power] = minimum((place) => at(place).error, middle - 1, middle + 1, 13);
+    return { power, ...at(power) };
   }
 
   // Predicted accuracy for each n, in ascending order, at the best ridge.

@@ -1,4 +1,4 @@
-// Small dense matrices for the page Play: rows of numbers, at most about twenty of them.
+// Linear algebra of small dense matrices, and a minimum, for the page Play.
 window.playMatrices = (function () {
   "use strict";
 
@@ -56,5 +56,34 @@ window.playMatrices = (function () {
     return { values: order.map((k) => a[k][k]), vectors: v.map((row) => order.map((k) => row[k])) };
   }
 
-  return { times, dot, trace, zeros, inverse, eigen };
+  // The product of square matrices that are stored row after row.
+  function product(a, b, size, result = new Float64Array(size * size)) {
+    result.fill(0);
+    for (let i = 0; i < size; i++) {
+      for (let k = 0; k < size; k++) {
+        const factor = a[i * size + k];
+        for (let j = 0; j < size; j++) result[i * size + j] += factor * b[k * size + j];
+      }
+    }
+    return result;
+  }
+
+  // Where a function with a single minimum between two ends is least, by golden sections. Returns [place, value].
+  function minimum(f, low, high, steps) {
+    const golden = (Math.sqrt(5) - 1) / 2;
+    const at = (place) => [place, f(place)];
+    let left = at(high - golden * (high - low)), right = at(low + golden * (high - low));
+    for (let step = 0; step < steps; step++) {
+      if (left[1] < right[1]) {
+        [high, right] = [right[0], left];
+        left = at(high - golden * (high - low));
+      } else {
+        [low, left] = [left[0], right];
+        right = at(low + golden * (high - low));
+      }
+    }
+    return left[1] < right[1] ? left : right;
+  }
+
+  return { times, dot, trace, zeros, inverse, eigen, product, minimum };
 })();

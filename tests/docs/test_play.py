@@ -181,6 +181,25 @@ def ready(browser: Any) -> None:
     )
 
 
+def data(browser: Any, name: str) -> list[list[float | None]]:
+    """The columns of a chart: x, and one for each series."""
+    columns: list[list[float | None]] = browser.execute_script(
+        "return play.charts[arguments[0]].chart.data", name
+    )
+    return columns
+
+
+def legend(browser: Any, name: str) -> list[list[str]]:
+    """What the legend of a chart says: name and value of each series."""
+    rows: list[list[str]] = browser.execute_script(
+        "const rows = [...document.querySelectorAll(`#play-${arguments[0]} .u-series`)];"
+        "const text = (row) => ['th', 'td'].map((part) => row.querySelector(part).innerText);"
+        "return rows.filter((row) => row.checkVisibility()).map(text)",
+        name,
+    )
+    return rows
+
+
 def models_script(activation: str, position: int) -> str:
     return f"const all = playTheory.models('{activation}', {position} / 100, playTwins['{activation}'][{position}]);"
 
@@ -325,6 +344,8 @@ def test_learning_curves_are_those_of_the_package(
 @slow
 @needs_chromium
 def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
+    from selenium.webdriver.common.actions.action_builder import ActionBuilder
+    from selenium.webdriver.common.actions.pointer_input import PointerInput
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import WebDriverWait
@@ -341,50 +362,44 @@ def test_charts_say_their_values_to_pointer_and_keys(browser: Any) -> None:
     assert shown == f"{(before + 5) / 100:.2f}"
     WebDriverWait(browser, 10).until(lambda page: f"sigma={before + 5}" in page.current_url)
 
-    plot = browser.find_element(By.CSS_SELECTOR, "#play-curve .play-plot")
+    plot = browser.find_element(By.CSS_SELECTOR, "#play-curve .u-over")
     plot.send_keys(Keys.HOME)
-    curve = browser.execute_script("return play.charts.curve.values()")
-    tip = browser.find_element(By.CSS_SELECTOR, "#play-curve .play-tip").text
-    assert tip.splitlines()[0] == f"n = {curve['x'][0]}"
-    assert [line.split(": ")[1] for line in tip.splitlines()[1:]] == [
-        f"{one['y'][0]:.2f} %" for one in curve["series"]
-    ]
+    x, *curves = data(browser, "curve")
+    values = [f"{curve[0]:.2f} %" for curve in curves]
+    names = ("DEQ", "papers’ twin", "injected twin", "one plain layer")
+    assert legend(browser, "curve") == [["n", "20"], *map(list, zip(names, values, strict=True))]
     plot.send_keys(Keys.ARROW_RIGHT)
-    said = browser.find_element(By.CSS_SELECTOR, "#play-curve .play-said").get_attribute("textContent")
-    assert said.startswith(f"n = {curve['x'][1]}; DEQ: ")
+    assert legend(browser, "curve")[:2] == [["n", str(x[1])], ["DEQ", f"{curves[0][1]:.2f} %"]]
     plot.send_keys(Keys.ESCAPE)
-    assert not browser.find_element(By.CSS_SELECTOR, "#play-curve .play-tip").is_displayed()
+    assert [value for _, value in legend(browser, "curve")] == [""] * 5
+    assert browser.execute_script("return document.querySelector('#play-curve .u-legend').ariaLive")
 
-    touch = {"clientX": 0, "pointerType": "touch", "bubbles": True}
-    for part in ("kernel", "spectrum", "curve"):
-        shown = browser.execute_script(
-            "const plot = document.querySelector(arguments[0] + ' .play-plot'), box = plot.getBoundingClientRect();"
-            "const event = new PointerEvent('pointerdown', {...arguments[1], clientX: box.left + box.width / 2});"
-            "plot.dispatchEvent(event); return plot.querySelector('.play-tip').innerText",
-            f"#play-{part}",
-            touch,
-        )
-        assert len(shown.splitlines()) >= 2
-        assert re.search(r"\d", shown)
+    for name in ("kernel", "spectrum", "curve"):
+        plot = browser.find_element(By.CSS_SELECTOR, f"#play-{name} .u-over")
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+        finger = ActionBuilder(browser, mouse=PointerInput("touch", "finger"))
+        finger.pointer_action.move_to(plot).pointer_down().pointer_up()
+        finger.perform()
+        assert all(re.search(r"\d|–", value) for _, value in legend(browser, name))
 
 
 # --- what the page shows ----------------------------------------------------------------------------------------
 
-# Pixels of a chart: ticks as (label, place) along both axes, curves as points, marks of the rug.
-GEOMETRY = """
-const svg = document.querySelector(`#play-${arguments[0]} .play-plot > svg`);
-const number = (text) => Number(text.replace("−", "-"));
-const all = (what) => [...svg.querySelectorAll(what)];
-const ticks = all("text.tick").map((one) => [number(one.textContent), +one.getAttribute("x"), +one.getAttribute("y"),
-  one.getAttribute("text-anchor"), one.getBBox().x + one.getBBox().width]);
-const axis = svg.querySelector("line.axis"), grid = all("line.grid").map((one) => +one.getAttribute("y1"));
-const lines = all("path.play-line").map((one) => [...one.getAttribute("d").matchAll(/([-\\d.]+),([-\\d.]+)/g)]
-  .map((place) => [+place[1], +place[2]]));
-const rug = all(".play-rug, .play-dot-rug").map((one) => +(one.getAttribute("x1") ?? one.getAttribute("cx")));
-const end = (name) => +axis.getAttribute(name);
-return {x: ticks.filter((one) => one[3] === "middle"), y: ticks.filter((one) => one[3] === "end"), lines, rug, grid,
-  width: svg.clientWidth, left: end("x1"), right: end("x2"), bottom: end("y1"),
-  values: play.charts[arguments[0]].values()};
+# Of a chart: labels of its axes, what its scales hold, whether anything is drawn left of and below the frame and at the
+# rim of the canvas, and the colours in the middle of marks, with those of their series.
+DRAWN = """
+const {chart} = play.charts[arguments[0]], {ctx, bbox, data, scales} = chart, {width, height} = ctx.canvas;
+const ink = (...box) => ctx.getImageData(...box).data.some((value, k) => k % 4 === 3 && value > 0);
+const hex = (pixel) => "#" + [...pixel].slice(0, 3).map((one) => one.toString(16).padStart(2, "0")).join("");
+const place = (value, scale) => Math.round(chart.valToPos(value, scale, true));
+const at = (x, y) => ctx.getImageData(place(x, "x"), place(y, "y"), 1, 1).data;
+const ticks = chart.series.map((one, i) => [one, i]).filter(([one]) => one.width === 2.5);
+const marks = ticks.flatMap(([one, i]) => data[i].map((y, k) => y !== null && [hex(at(data[0][k], y)), one.stroke()]))
+  .filter(Boolean);
+return {marks, labels: chart.axes.map(({label}) => label.call ? label() : label),
+  ends: [scales.x.min, scales.x.max, scales.y.min, scales.y.max],
+  ticks: [ink(0, 0, bbox.left - 30, height), ink(0, bbox.top + bbox.height + 12, width, 12)],
+  cut: ink(0, 0, 1, height) || ink(width - 1, 0, 1, height) || ink(0, 0, width, 1) || ink(0, height - 1, width, 1)};
 """
 
 
@@ -401,46 +416,20 @@ def text_of(browser: Any, selector: str) -> str:
 @slow
 @needs_chromium
 @pytest.mark.parametrize("number", range(6))
-def test_ticks_stand_where_they_say_and_nothing_is_cut_off(browser: Any, number: int) -> None:
+def test_nothing_is_cut_off_and_marks_have_their_colours(browser: Any, number: int) -> None:
     press(browser, "try", number)
     for name in ("kernel", "spectrum", "curve"):
-        found = browser.execute_script(GEOMETRY, name)
-        assert len(found["x"]) >= 3
-        assert len(found["y"]) >= 3
-        maps = []
-        for axis, place in (("x", 1), ("y", 2)):
-            labels = np.array([tick[0] for tick in found[axis]])
-            labels = np.log(labels) if (name, axis) == ("curve", "x") else labels
-            pixels = np.array([tick[place] for tick in found[axis]])
-            slope, start = np.polyfit(labels, pixels, 1)
-            np.testing.assert_allclose(slope * labels + start, pixels, atol=0.1)
-            maps.append((slope, start))
-            steps = np.diff([tick[0] for tick in found[axis]])
-            if (name, axis) != ("curve", "x"):  # steps of 1, 2 or 5 times a power of ten
-                np.testing.assert_allclose(steps, steps[0], rtol=1e-6)
-                lead = steps[0] / 10.0 ** np.floor(np.log10(steps[0]) + 1e-9)
-                assert np.isclose(lead, [1.0, 2.0, 5.0]).any()
-        assert max(tick[4] for tick in found["x"]) <= found["width"]
-        x = np.array(found["values"]["x"])
-        x = np.log(x) if name == "curve" else x
-        lines = [one for one in found["values"]["series"] if one.get("kind") is None]
-        for series, line in zip(lines, found["lines"], strict=True):
-            kept = np.array([value is not None for value in series["y"]])
-            places, values = np.array(line), np.array([value for value in series["y"] if value is not None])
-            np.testing.assert_allclose(places[:, 0], maps[0][0] * x[kept] + maps[0][1], atol=0.2)
-            # The text of a label stands 4 pixels below its line.
-            np.testing.assert_allclose(places[:, 1] + 4.0, maps[1][0] * values + maps[1][1], atol=0.2)
-            assert found["left"] <= places[:, 0].min()
-            assert places[:, 0].max() <= found["right"]
-            assert places[:, 1].min() >= 5.0
-            assert places[:, 1].max() <= found["bottom"]
-        shown = np.array(
-            [value for one in found["values"]["series"] for value in one["y"] if value is not None]
-        )
-        low, high = found["values"]["range"]
-        assert low <= shown.min()
-        assert shown.max() <= high
-        assert all(found["left"] <= place <= found["right"] for place in found["rug"])
+        drawn = browser.execute_script(DRAWN, name)
+        assert all(drawn["labels"])
+        assert drawn["ticks"] == [True, True]
+        assert not drawn["cut"]
+        columns = [np.array(column, dtype=float) for column in data(browser, name)]
+        left, right, low, high = drawn["ends"]
+        assert left <= columns[0].min() <= columns[0].max() <= right
+        assert low <= np.nanmin(columns[1:]) <= np.nanmax(columns[1:]) <= high
+        assert all(shown == wanted for shown, wanted in drawn["marks"])
+        view = browser.execute_script("return play.choice().view")
+        assert ("percentage points" in drawn["labels"][1]) is (name == "curve" and view)
 
 
 @slow
@@ -449,12 +438,15 @@ def test_every_button_shows_what_it_says(browser: Any) -> None:
     """The claims of "What to try", read from the values that the charts show."""
 
     def curves() -> dict[str, Any]:
-        series = browser.execute_script("return play.charts.curve.values().series")
-        return {one["id"]: np.array(one["y"]) for one in series}
+        names = ("deq", "papers", "injected", "plain")
+        return dict(zip(names, map(np.array, data(browser, "curve")[1:]), strict=True))
 
     def kernel_errors() -> dict[str, float]:
-        errors: dict[str, float] = browser.execute_script("return play.charts.kernel.values().errors")
-        return errors
+        """In percent, from the sentence below the chart; "< 0.01 %" is 0.01."""
+        said = re.findall(
+            r"(papers|injected|plain)[^\d]*([\d.]+) %", text_of(browser, "#play-kernel .play-summary")
+        )
+        return {name: float(value) for name, value in said}
 
     def opened(number: int) -> dict[str, Any]:
         press(browser, "try", number)
@@ -469,20 +461,20 @@ def test_every_button_shows_what_it_says(browser: Any) -> None:
     shown = curves()  # what the page opens with: a layer falls short
     assert curves().keys() == opened(0).keys()
     np.testing.assert_array_equal(shown["deq"], curves()["deq"])
-    assert 4.5 < (shown["deq"] - shown["plain"]).max() < 5.5
+    assert 4.0 < (shown["deq"] - shown["plain"]).max() < 5.0
     assert np.abs([shown["deq"] - shown[twin] for twin in ("papers", "injected")]).max() < 0.5
-    assert max(kernel_errors()["papers"], kernel_errors()["injected"]) < 0.003
-    assert kernel_errors()["plain"] > 0.02
+    assert max(kernel_errors()["papers"], kernel_errors()["injected"]) < 0.3
+    assert kernel_errors()["plain"] > 2.0
 
     shown = opened(1)  # a layer is enough
     assert all(np.abs(shown["deq"] - other).max() < 0.1 for other in shown.values())
 
     shown = opened(2)  # a layer wins; differences are shown
-    assert 11.0 < shown["plain"].max() < 12.5
-    assert np.abs([shown["papers"], shown["injected"]]).max() < 0.5
+    assert 8.5 < shown["plain"].max() < 9.5
+    assert (shown["plain"] - np.maximum(shown["papers"], shown["injected"])).max() > 8.0
 
     shown = opened(3)  # blind to spreads
-    assert all(np.abs(other - 50.0).max() < 1e-6 for other in shown.values())
+    assert all((other > 50.0).all() and other.max() < 51.5 for other in shown.values())
 
     opened(4)  # lost in the bulk
     assert "No single eigenvector tells" in text_of(browser, "#play-spectrum .play-summary")
@@ -522,7 +514,7 @@ def test_the_phase_diagram_answers_from_the_table(browser: Any) -> None:
     assert 1.0 < settles[2][1] < 1.02
 
     place = (
-        "const plot = document.querySelector('#play-phase .play-plot'), box = plot.getBoundingClientRect();"
+        "const plot = play.phase.chart.over, box = plot.getBoundingClientRect();"
         "plot.dispatchEvent(new MouseEvent('click', {clientX: box.left + arguments[0] * box.width,"
         "clientY: box.top + arguments[1] * box.height})); return play.choice()"
     )
@@ -533,13 +525,13 @@ def test_the_phase_diagram_answers_from_the_table(browser: Any) -> None:
 
     # Colours: blue where the rate is below 1, orange above.
     pixel = (
-        "const canvas = document.querySelector('#play-phase canvas');"
-        "const [x, y] = [arguments[0] * canvas.width, arguments[1] * canvas.height];"
-        "return [...canvas.getContext('2d').getImageData(x, y, 1, 1).data]"
+        "const {ctx, bbox} = play.phase.chart;"
+        "const [x, y] = [bbox.left + arguments[0] * bbox.width, bbox.top + arguments[1] * bbox.height];"
+        "return [...ctx.getImageData(x, y, 1, 1).data]"
     )
     red, _, blue, _ = browser.execute_script(pixel, 0.1, 0.1)
     assert blue > red
-    red, _, blue, _ = browser.execute_script(pixel, 0.95, 0.95)
+    red, _, blue, _ = browser.execute_script(pixel, 0.95, 0.7)
     assert red > blue
 
 
