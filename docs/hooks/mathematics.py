@@ -65,7 +65,9 @@ def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
 
 def _without_code(markdown: str) -> str:
     """Markdown without fences and code spans, where a tag is an example of one."""
-    return re.sub(r"```.*?```|`[^`\n]+`", "", markdown, flags=re.DOTALL)
+    fences = r"^ *```[\s\S]*?^ *```"
+    spans = r"(?<!`)(`+)(?!`)[^\n]*?(?<!`)\1(?!`)"
+    return re.sub(f"{fences}|{spans}", "", markdown, flags=re.MULTILINE)
 
 
 def _equation(shown: str, tags: list[str]) -> str:
