@@ -105,13 +105,12 @@ def estimators() -> None:
 
 
 def commands() -> None:
-    """design, demo and report end in pages and figures."""
+    """design and demo end in files and figures."""
     notsodeep("design", "--figure", "twin.png", "--save", "twin.json")
-    notsodeep("report", "--include", "twin.json", "--out", "report.html")
     said, heard = notsodeep("demo", "--n", "120")
     says(said, "times as fast", "demo")
     expect("pip install" not in heard, heard)
-    for name in ("twin.png", "report.html", "notsodeep-demo.png"):
+    for name in ("twin.png", "notsodeep-demo.png"):
         expect(Path(name).stat().st_size > 10_000, f"{name} is too small to be right.")
     notsodeep("certify", "--width", "200", code=3)
 

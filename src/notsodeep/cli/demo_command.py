@@ -38,15 +38,16 @@ def demo(
     """Show what notsodeep does, on scikit-learn's digits, in half a minute.
 
     Exact conjugate and tangent kernels (CK: inner products of the features; NTK:
-    what gradient descent sees) of deep equilibrium models of infinite width; how
-    well four scalars describe them; the explicit twin with nearly the same kernel
-    next to plain networks, as kernel classifiers and as trained networks, with
-    accuracy and speed.
+    what gradient descent sees) of deep equilibrium models of infinite width; the
+    explicit twin with nearly the same kernel next to plain networks, as kernel
+    classifiers and as trained networks, with accuracy and speed.
 
     Example: notsodeep demo --n 200 --no-train
     """
     from notsodeep.data import Preprocessing, load
+    from notsodeep.designs import design
     from notsodeep.models import DEQ
+    from notsodeep.validation import root_mean_square_norm
 
     path = new_path(figure, overwrite)
     digits, test = load("digits", n=n), load("digits", split="test")
@@ -56,12 +57,14 @@ def demo(
         f"{n} digits of {rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, m → ∞, σ_a² = {sigma_a2:g}, "
         f"σ_b² = {1 - sigma_a2:g}"
     )
-    model = DEQ(_ACTIVATIONS[0], sigma_a2)
     drawn = _show_kernels(sigma_a2, rows, digits.y, path)
-    _show_equivalents(model, rows, digits.y)
-    _show_twin(model, (rows, digits.y), (test_rows, test.y))
+    tau0 = root_mean_square_norm(rows)
+    with progress_bar("the twin"):
+        model = DEQ(_ACTIVATIONS[0], sigma_a2).centred(tau0)
+        twin = design(model, tau0, X=rows)
+    _show_twin(twin, (rows, digits.y), (test_rows, test.y))
     if train:
-        _show_training(model, (rows, digits.y), (test_rows, test.y))
+        _show_training(twin, (rows, digits.y), (test_rows, test.y))
     if drawn:
         say(f"Figure: {path}  (kernel matrix by digit, and spectra of CK and NTK)")
     say("Your own data: notsodeep verdict X.csv --label-column NAME")
@@ -102,117 +105,67 @@ def _show_kernels(sigma_a2: float, rows: Any, labels: Any, path: Path) -> bool:
     return True
 
 
-def _show_equivalents(model: Any, rows: Any, labels: Any) -> None:
-    """Print the errors of the asymptotic and of the refined equivalent on these digits."""
-    from notsodeep.data import MixtureStatistics
-    from notsodeep.equivalents import equivalence_error
-
-    stats = MixtureStatistics.estimate(rows, labels)
-    centred = model.centred(stats.tau0)
-    asymptotic = float(equivalence_error(centred, rows, stats))
-    refined = float(equivalence_error(centred, rows, form="refined", order=3, square="sketch"))
-    say(
-        f"Error of the {_ACTIVATIONS[0]} CK without the n × n matrix: {asymptotic:.1%} from four scalars, "
-        f"{refined:.2%} with the refined equivalent."
-    )
-
-
-def _show_twin(model: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> None:
+def _show_twin(twin: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> None:
     """Print kernel errors of the twin and of plain networks, and the accuracy of kernel classifiers."""
-    from notsodeep.designs import design, twin_distances
+    from notsodeep.designs import twin_distances
+    from notsodeep.designs.families import plain_layers
     from notsodeep.estimators import DEQKernelClassifier
-    from notsodeep.models import Explicit
-    from notsodeep.validation import root_mean_square_norm
 
     def classes_of(network: Any) -> Any:
         machine = DEQKernelClassifier(model=network, kernel="ck", alpha=_RIDGE, scale="none")
         return machine.fit(*training).predict(test[0])
 
-    tau0 = root_mean_square_norm(training[0])
     table = Table("kernel of", "kernel error", "up to a factor", "accuracy", "other class")
     with progress_bar("the twin, and plain networks"):
-        model = model.centred(tau0)
-        twin = design(model, tau0, X=training[0])
-        distances = twin_distances(twin, training[0])
-        networks = [("twin", twin.network, distances.twin)]
-        for depth, distance in distances.plain.items():
-            networks.append(("plain", Explicit([model.activation] * depth).centred(tau0), distance))
-        own = classes_of(model)
+        distances, own = twin_distances(twin, training[0]), classes_of(twin.model)
         table.add_row("deq", "", "", f"{(own == test[1]).mean():.1%}", "")
-        for name, network, distance in networks:
-            depth, classes = len(network.layers), classes_of(network)
-            table.add_row(
-                f"{name}, {depth} layer{'s' * (depth > 1)}",
-                f"{100 * distance.relative:.2g}%",
-                f"{100 * distance.up_to_factor:.2g}%",
+        plain = [
+            (f"plain, {depth} layer{'s' * (depth > 1)}", plain_layers(twin.model, depth, twin.tau0), distance)
+            for depth, distance in distances.plain.items()
+        ]
+        compared = [(f"twin, {len(twin.network.layers)} layers", twin.network, distances.twin), *plain]
+        for name, network, distance in compared:
+            classes = classes_of(network)
+            errors = [f"{100 * error:.2g}%" for error in (distance.relative, distance.up_to_factor)]
+            right, other = (
                 f"{(classes == test[1]).mean():.1%}",
                 f"{int((classes != own).sum())} of {len(own)}",
             )
+            table.add_row(name, *errors, right, other)
     say(f"Explicit twin: {twin.network}")
     console.print(table)
     say(str(distances))
 
 
-def _show_training(model: Any, train: tuple[Any, Any], test: tuple[Any, Any]) -> None:
-    """Train a DEQ, its twin and a plain network alike, and print accuracy, agreement and time."""
+def _show_training(twin: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> None:
+    """Train readouts of a DEQ, its twin and a plain network alike, and print accuracy, agreement and time."""
     try:
         torch = needed("torch", "Training")
     except MissingExtraError as error:
         errors.print(f"No training. {error}", highlight=False, markup=False, soft_wrap=True)
         return
-    threads = torch.get_num_threads()
-    # Several threads that wait for each other on a busy machine would give meaningless times.
-    torch.set_num_threads(1)
-    try:
-        with progress_bar("training"):
-            results = _trained(model, train, test)
-    finally:
-        torch.set_num_threads(threads)
-    table = Table("model", "test accuracy", "agrees with DEQ", "1000 samples")
-    for name, (accuracy, agreement, seconds) in results.items():
-        table.add_row(name, f"{accuracy:.1%}", f"{agreement:.1%}", f"{1e3 * seconds:.3g} ms")
-    console.print(table)
-    say(
-        f"Networks of width {_WIDTH}, readout trained for {_EPOCHS} epochs. In the row of the DEQ: agreement with "
-        f"a DEQ of another seed. The twin is {results['deq'][2] / results['twin'][2]:.2g} times as fast as the DEQ."
-    )
-
-
-def _trained(
-    model: Any, train: tuple[Any, Any], test: tuple[Any, Any]
-) -> dict[str, tuple[float, float, float]]:
-    """Accuracy, agreement with the DEQ and seconds for 1000 samples of the DEQ, its twin and a plain network."""
-    import torch
-
-    from notsodeep.designs import design
     from notsodeep.designs.families import plain_layers
     from notsodeep.nets import fit, network
-    from notsodeep.nets.measure import inference_seconds
-    from notsodeep.validation import root_mean_square_norm
+    from notsodeep.nets.measure import inference_seconds, one_thread
 
-    tau0 = root_mean_square_norm(train[0])
-    model = model.centred(tau0)
-    twin = design(model, tau0, X=train[0]).network
-    models = {
-        "deq": model,
-        "twin": twin,
-        "plain": plain_layers(model, len(twin.layers), tau0),
-        "other": model,
-    }
     X = torch.as_tensor(test[0], dtype=torch.float32)
-    classes, seconds, lr = {}, {}, None
-    for seed, (name, spec) in enumerate(models.items()):
-        net = network(spec, X.shape[1], _WIDTH, 10, train="readout", seed=seed)
-        lr = fit(net, train, optimizer="sgd", lr=lr, epochs=_EPOCHS, progress=False).lr
-        with torch.no_grad():
-            classes[name] = net(X).argmax(dim=1).numpy()
-        seconds[name] = inference_seconds(net, X)
-    peers = {"deq": "other", "twin": "deq", "plain": "deq"}
-    return {
-        name: (
-            float((classes[name] == test[1]).mean()),
-            float((classes[name] == classes[peer]).mean()),
-            seconds[name],
-        )
-        for name, peer in peers.items()
-    }
+    plain = plain_layers(twin.model, len(twin.network.layers), twin.tau0)
+    models = {"deq": twin.model, "deq, another seed": twin.model, "twin": twin.network, "plain": plain}
+    table = Table("model", "test accuracy", "agrees with the DEQ", "1000 samples")
+    own, seconds, lr = None, {}, None
+    # Several threads that wait for each other on a busy machine would give meaningless times.
+    with progress_bar("training"), one_thread():
+        for seed, (name, spec) in enumerate(models.items()):
+            net = network(spec, X.shape[1], _WIDTH, 10, train="readout", seed=seed)
+            lr = fit(net, training, optimizer="sgd", lr=lr, epochs=_EPOCHS, progress=False).lr
+            with torch.no_grad():
+                classes = net(X).argmax(dim=1).numpy()
+            own = classes if own is None else own
+            seconds[name] = inference_seconds(net, X)
+            shares = (f"{share.mean():.1%}" for share in (classes == test[1], classes == own))
+            table.add_row(name, *shares, f"{1e3 * seconds[name]:.3g} ms")
+    console.print(table)
+    say(
+        f"Networks of width {_WIDTH}, readout trained for {_EPOCHS} epochs. The twin is "
+        f"{seconds['deq'] / seconds['twin']:.2g} times as fast as the DEQ."
+    )
