@@ -1,13 +1,13 @@
 """Short reprs of results.
 
-A result derives from `Shown`, is a dataclass with repr=False, and returns in `_facts` what its repr shows.
+A result derives from `Shown`, is a dataclass with repr=False, and names in `_shown` what its repr shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,11 +19,16 @@ _FIRST = 3
 class Shown:
     """A result with a short `repr` that shows its most important values first."""
 
+    # Names of attributes, the most important first; all fields if there are none.
+    _shown: ClassVar[tuple[str, ...]] = ()
+
     def _facts(self) -> Mapping[str, Any]:
-        """Values by name, the most important first; all fields unless a class says otherwise."""
-        if not is_dataclass(self):
-            return {}
-        return {field.name: getattr(self, field.name) for field in fields(self) if field.repr}
+        """Values by name; texts that are empty are left out."""
+        names = self._shown
+        if not names and is_dataclass(self):
+            names = tuple(one.name for one in fields(self) if one.repr)
+        values = ((name, getattr(self, name)) for name in names)
+        return {name: value for name, value in values if not (isinstance(value, str) and not value)}
 
     def __repr__(self) -> str:
         parts, length = [], len(type(self).__name__)

@@ -1,11 +1,43 @@
-"""The evidence that accompanies a kernel: iterations, residual, error bound."""
+"""The base of results that explain themselves, and the evidence that accompanies a kernel."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from math import isfinite
+from typing import Any, ClassVar
+
+import numpy as np
 
 from notsodeep.display import Shown
+
+
+class Result(Shown):
+    """A result in words, `explain()` or `print`, and as plain values, `to_dict()`."""
+
+    # Names of the attributes that `to_dict` has.
+    _plain: ClassVar[tuple[str, ...]] = ()
+
+    def explain(self) -> str:
+        """The result in words."""
+        raise NotImplementedError(f"{type(self).__name__} does not define explain.")
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers and words as plain JSON values; infinite and undefined numbers are None."""
+        return {name: plain(getattr(self, name)) for name in self._plain}
+
+
+def plain(value: Any) -> Any:
+    """Convert arrays, sequences and results to JSON values; infinite and undefined numbers become None."""
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,6 +64,11 @@ class KernelInfo(Shown):
         recomputed: a difference was beyond the stated bound, or an entry was not finite, so that the kernel was
             computed again by the slowest and surest evaluators.
     """
+
+    _shown = (
+        "error_bound", "residual", "iterations", "fallback_pairs", "methods", "checked_pairs", "largest_difference",
+        "recomputed", "caveat",
+    )  # fmt: skip
 
     iterations: int
     residual: float
@@ -64,14 +101,3 @@ class KernelInfo(Shown):
     def with_caveat(self, caveat: str, inaccuracy: float) -> KernelInfo:
         """Add the inaccuracy of the activation itself to the error bound, with this caveat."""
         return replace(self, error_bound=self.error_bound + inaccuracy, caveat=caveat)
-
-    def _facts(self) -> dict[str, Any]:
-        shown: dict[str, Any] = {
-            "error_bound": self.error_bound,
-            "residual": self.residual,
-            "iterations": self.iterations,
-            "fallback_pairs": self.fallback_pairs,
-        }
-        shown |= {"methods": ", ".join(self.methods), "checked_pairs": self.checked_pairs}
-        shown |= {"largest_difference": self.largest_difference, "recomputed": self.recomputed}
-        return shown | {"caveat": self.caveat} if self.caveat else shown

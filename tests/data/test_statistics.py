@@ -69,7 +69,7 @@ def test_a_class_without_samples_is_no_obstacle_to_exact_statistics():
     X, y = mixture.sample(10)
     stats = MixtureStatistics.of(mixture, X[y == 1], y[y == 1])
     assert stats.sizes.tolist() == [0, 5]
-    assert_close(stats.tau0**2, mixture.trace(1) / 20, Oracle.CLOSED_FORM)
+    assert_close(stats.tau0**2, mixture.traces[1] / 20, Oracle.CLOSED_FORM)
 
 
 # --- estimated: algebra ----------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_digits_need_no_equilibrium() -> None:
     # What a learning curve predicts for the same network, with a ridge of its own.
     compared = nsd.learning_curve(nsd.Explicit(["relu"] * found.ordinary.layers), (X, y), len(X), "best")
     assert found.ordinary.accuracy == pytest.approx(compared.accuracy[0], abs=0.02)
-    assert json.loads(json.dumps(found.as_dict()))["answer"] == "replace"
+    assert json.loads(json.dumps(found.to_dict()))["answer"] == "replace"
     assert str(found).startswith("Can a few explicit layers replace the DEQ? Yes.")
     assert len(found.plot().lines) >= 3
 
@@ -151,7 +151,7 @@ def test_a_linear_model_stands_beside_the_curve() -> None:
         f"A linear model: accuracy {100 * found.linear.accuracy:.1f} % ({100 * low:.1f} to {100 * high:.1f})."
     )
     assert f"{said} The most frequent class has {100 * found.curve.chance:.1f} %." in str(found)
-    assert found.as_dict()["linear"]["accuracy"] == found.linear.accuracy
+    assert found.to_dict()["linear"]["accuracy"] == found.linear.accuracy
     assert nsd.verdict(nsd.DEQ("relu", 0.2), X[:30] / 10).linear is None
 
 
@@ -185,7 +185,7 @@ def test_a_trained_network_is_what_distill_builds() -> None:
     }
     assert found.answer == decide_trained(found.distilled).answer
     assert found.curve.measure == "agreement"
-    json.dumps(found.as_dict())
+    json.dumps(found.to_dict())
 
 
 def test_input_that_cannot_be_used_and_models_without_an_equilibrium() -> None:

@@ -219,7 +219,7 @@ def verdict(
     words += [str(word) for option, value in more.items() if value is not None for word in (option, value)]
     command = shlex.join(["notsodeep", *words])
     if as_json:
-        print_json({**found.as_dict(), "next": command, "data": data_record(data, samples)}, indent=2)
+        print_json({**found.to_dict(), "next": command, "data": data_record(data, samples)}, indent=2)
     else:
         say_notes(data, samples)
         say(f"{found.explain()}\nNext step: {command}")

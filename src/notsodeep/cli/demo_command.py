@@ -52,7 +52,8 @@ def demo(
     path = new_path(figure, overwrite)
     digits, test = load("digits", n=n), load("digits", split="test")
     scaling = Preprocessing.fit(digits.X)
-    rows, test_rows = scaling.apply(digits.X), scaling.apply(test.X)
+    parts: list[Any] = [scaling.apply(one.X) for one in (digits, test)]
+    rows, test_rows = parts
     say(
         f"{n} digits of {rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, m → ∞, σ_a² = {sigma_a2:g}, "
         f"σ_b² = {1 - sigma_a2:g}"

@@ -214,7 +214,7 @@ def design(
         content = json.loads(result.to_json())
         if data is not None and samples is not None:
             content = {"design": content, "data": data_record(data, samples)}
-            content["measured"] = [one.as_dict() for one in distances]
+            content["measured"] = [one.to_dict() for one in distances]
         print_json(content, indent=2)
     else:
         if data is not None and samples is not None:

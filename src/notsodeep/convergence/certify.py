@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +28,9 @@ from notsodeep.convergence.verified import (
     least_gram_eigenvalue,
     spectral_norm,
 )
-from notsodeep.display import Shown
 from notsodeep.errors import InputError
 from notsodeep.progress import progress_bar
+from notsodeep.results import Result
 from notsodeep.validation import Array, as_count, as_number, as_targets
 
 
@@ -70,7 +69,7 @@ class Measured:
 
 
 @dataclass(frozen=True, repr=False)
-class Certificate(Shown):
+class Certificate(Result):
     """Whether the conclusions of docs/theory.md (8.21) are proved for one network, and what is missing if not.
 
     Attributes:
@@ -90,6 +89,8 @@ class Certificate(Shown):
         sigma_w2: σ_w².
         seed: random seed of the weights.
     """
+
+    _shown = ("certified", "width", "sigma_w2", "step", "delta", "readout_scale", "seed")
 
     certified: bool
     inequalities: tuple[Inequality, Inequality, Inequality]
@@ -160,18 +161,6 @@ class Certificate(Shown):
                 f"{labels}."
             )
         return lines
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "certified": self.certified,
-            "width": self.width,
-            "sigma_w2": self.sigma_w2,
-            "step": self.step,
-            "left_over_right": [one.ratio for one in self.inequalities],
-            "lambda_0": self.measured.least.lower,
-            "readout_scale": self.readout_scale,
-            "seed": self.seed,
-        }
 
 
 @progress_bar("certificate")

@@ -94,6 +94,8 @@ class PopulationGram(Shown):
         info: how the entries were computed, with their error bound.
     """
 
+    _shown = ("matrix", "least", "positive", "largest", "depth", "model")
+
     matrix: Array
     least: Enclosure
     largest: float
@@ -110,16 +112,6 @@ class PopulationGram(Shown):
     def positive(self) -> bool:
         """Whether λ_* > 0 beyond the numerical error."""
         return self.least.lower > 0
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "matrix": self.matrix,
-            "least": self.least.estimate,
-            "positive": self.positive,
-            "largest": self.largest,
-            "depth": "infinite" if self.depth is None else self.depth,
-            "model": self.model,
-        }
 
 
 @progress_bar("population gram")

@@ -45,6 +45,9 @@ class Enclosure:
     def __float__(self) -> float:
         return self.estimate
 
+    def __str__(self) -> str:
+        return f"{self.estimate:.4g}"
+
     @property
     def error(self) -> float:
         """How far the estimate can be off."""

@@ -117,6 +117,8 @@ class GaussianMixture(Shown):
         weights: relative class weights, divided by their sum; equal if None.
     """
 
+    _shown = ("classes", "p", "weights", "traces")
+
     means: Array
     covariances: tuple[Covariance, ...]
     weights: Array
@@ -169,9 +171,10 @@ class GaussianMixture(Shown):
         """The inner products <μ_a, μ_b>, shape (K, K), without the 1/p that the data carry."""
         return np.asarray(self.means @ self.means.T)
 
-    def trace(self, a: int) -> float:
-        """Return tr C_a."""
-        return float(self.covariances[a].diagonal().sum())
+    @property
+    def traces(self) -> Array:
+        """The traces tr C_a."""
+        return np.array([covariance.diagonal().sum() for covariance in self.covariances])
 
     def trace_product(self, a: int, b: int) -> float:
         """Return tr(C_a C_b)."""
@@ -195,14 +198,6 @@ class GaussianMixture(Shown):
         samples = (self.means[labels] + noise) / np.sqrt(self.p)
         order = rng.permutation(n) if shuffled else np.arange(n)
         return samples[order], labels[order]
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "classes": self.classes,
-            "p": self.p,
-            "weights": self.weights,
-            "traces": [self.trace(a) for a in range(self.classes)],
-        }
 
 
 @dataclass(frozen=True)

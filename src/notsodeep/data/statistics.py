@@ -52,6 +52,8 @@ class ClassStatistics(Shown):
         exact: whether means and traces are the true ones.
     """
 
+    _shown = ("tau0", "n", "p", "classes_", "sizes", "t", "exact")
+
     tau0: float
     t: Array
     T: Array
@@ -71,9 +73,8 @@ class ClassStatistics(Shown):
             raise InputError(
                 f"sizes must be {mixture.classes} whole numbers, one per class, not all 0; not {sizes!r}."
             )
-        every = range(mixture.classes)
         return _class_statistics(
-            traces=np.array([mixture.trace(a) for a in every]) / mixture.p,
+            traces=mixture.traces / mixture.p,
             products=_symmetric(mixture.classes, mixture.trace_product) / mixture.p**2,
             sizes=counts.astype(np.intp),
             classes=np.arange(mixture.classes),
@@ -109,17 +110,6 @@ class ClassStatistics(Shown):
     def _with_rows(self, samples: Array, codes: IntArray) -> MixtureStatistics:
         known = {field.name: getattr(self, field.name) for field in fields(ClassStatistics)}
         return MixtureStatistics(**known, labels=frozen(codes), psi=frozen(self._psi(samples, codes)))
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "tau0": self.tau0,
-            "n": self.n,
-            "p": self.p,
-            "classes": len(self.sizes),
-            "sizes": self.sizes,
-            "t": self.t,
-            "exact": self.exact,
-        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -76,7 +76,7 @@ class TwinDistances:
             f"The DEQ's own activation in plain layers: {', '.join(layers)}.\n{comparison}"
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All numbers, for JSON."""
         networks = {"twin": self.twin, "cut": self.cut}
         networks |= {f"plain_{depth}": error for depth, error in self.plain.items()}

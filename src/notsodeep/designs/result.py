@@ -62,6 +62,8 @@ class Design(Shown):
             centring their rows and columns; what centring removes, a readout with an intercept does not see.
     """
 
+    _shown = ("family", "kernel", "exact", "residual", "tau0", "network", "model")
+
     # Explicit, or ConvExplicit for a model of images.
     network: Explicit | Any
     model: Model | None
@@ -199,17 +201,6 @@ class Design(Shown):
         if self.target is not None and self.reached is not None:
             lines += _table(self.target, self.reached, self.residuals)
         return "\n".join(lines)
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "family": self.family,
-            "kernel": self.kernel,
-            "exact": self.exact,
-            "residual": self.residual,
-            "tau0": self.tau0,
-            "network": self.network,
-            "model": self.model or "a custom activation",
-        }
 
 
 # --- explanations -----------------------------------------------------------------------------------------------------

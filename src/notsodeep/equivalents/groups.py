@@ -57,9 +57,10 @@ class Groups:
     def of(cls, gmm: GaussianMixture, stats: ClassStatistics, *, one_norm: bool = False) -> Groups:
         """Groups of equal probability in every class; with `one_norm` all samples of a class have the same norm."""
         member, sizes, squares, noise_squares = [], [], [], []
+        traces = gmm.traces / gmm.p
         for label in range(gmm.classes):
             mean = gmm.means[label]
-            fixed, noise = float(mean @ mean) / gmm.p, gmm.trace(label) / gmm.p
+            fixed, noise = float(mean @ mean) / gmm.p, float(traces[label])
             along = float(mean @ (gmm.covariances[label] @ mean[:, None])[:, 0])
             deviation = np.sqrt(2.0 * stats.T[label, label] / gmm.p + 4.0 * along / gmm.p**2) * (not one_norm)
             size = int(stats.sizes[label])
@@ -154,7 +155,7 @@ def _noise(
     radius = max(_SMOOTH, steps * float(offset.max()) * gmm.classes / len(groups.sizes))
     scatter = np.maximum(scatter, radius**2 / 4.0 * gmm.p / stats.n)
     room = _MARGIN + 2.0 * float(np.sqrt((scatter @ groups.sizes).max() / gmm.p))
-    traces = np.array([gmm.trace(a) for a in range(gmm.classes)]) / gmm.p
+    traces = gmm.traces / gmm.p
     noise = Noise(
         shapes=shapes_of(gmm, stats.tau0),
         sizes=groups.sizes,

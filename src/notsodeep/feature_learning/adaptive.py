@@ -52,6 +52,8 @@ class AdaptiveKernel(Shown):
         y: the targets.
     """
 
+    _shown = ("change", "alignment", "lazy_alignment", "rate", "converged", "reached")
+
     kernel: Array
     standard_error: Array
     lazy_kernel: Array
@@ -117,11 +119,6 @@ class AdaptiveKernel(Shown):
         from notsodeep.figures import plot_kernel_change
 
         return plot_kernel_change(self, ax=ax)
-
-    def _facts(self) -> dict[str, Any]:
-        names = ("change", "alignment", "lazy_alignment", "rate", "converged", "reached")
-        shown: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return shown | {"largest_error": self.standard_error.max(), "solutions": len(self.solutions)}
 
 
 def alignment(kernel: Array, y: Array) -> float:

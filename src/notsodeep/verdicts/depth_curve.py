@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from notsodeep.display import Shown
 from notsodeep.equivalents.equivalent import kernel_distance
 from notsodeep.errors import InputError
 from notsodeep.extras import needed
@@ -20,13 +19,12 @@ from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
 from notsodeep.models import Model
 from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
+from notsodeep.results import Result
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, one_of
-
-_WORDS = ("measure", "chance", "kernel", "model", "source", "unsolved")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DepthCurve(Shown):
+class DepthCurve(Result):
     """Accuracy against the number of steps.
 
     Attributes:
@@ -46,6 +44,12 @@ class DepthCurve(Shown):
         source: description of the samples.
         unsolved: number of samples that are left out because a trained network does not reach its equilibrium on them.
     """
+
+    _shown = ("steps_needed", "measure", "accuracy", "model")
+    _plain = (
+        "steps", "accuracy", "interval", "kernel_error", "ridge", "steps_needed", "measure", "chance", "kernel",
+        "model", "source", "unsolved",
+    )  # fmt: skip
 
     steps: Array
     accuracy: Array
@@ -118,33 +122,6 @@ class DepthCurve(Shown):
         if self.scores is None:
             return f"{steps} within 0.1 % of the equilibrium's kernel, up to a factor."
         return f"{steps} within one point of the best, with 95 % certainty."
-
-    def to_dict(self) -> dict[str, Any]:
-        """The curve as plain JSON values; the equilibrium has null steps."""
-
-        def plain(values: Array) -> list[Any]:
-            return [None if not np.isfinite(one) else float(one) for one in values]
-
-        return {
-            "steps": [None if np.isinf(one) else int(one) for one in self.steps],
-            "accuracy": plain(self.accuracy),
-            "interval": self.interval.tolist(),
-            "kernel_error": plain(self.kernel_error),
-            "ridge": plain(self.ridge),
-            "steps_needed": None if np.isinf(self.steps_needed) else self.steps_needed,
-            **{name: getattr(self, name) for name in _WORDS},
-        }
-
-    def __str__(self) -> str:
-        return self.explain()
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "steps_needed": self.steps_needed,
-            "measure": self.measure,
-            "accuracy": [round(float(one), 4) for one in self.accuracy],
-            "model": self.model,
-        }
 
 
 def curve_of_scores(scores: Array, **fields: Any) -> DepthCurve:

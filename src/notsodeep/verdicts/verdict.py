@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.extras import needed
 from notsodeep.feature_learning import lazy_check
@@ -20,6 +19,7 @@ from notsodeep.learning.sample_pool import Labelled
 from notsodeep.models import Model
 from notsodeep.models.protocol import Unrollable
 from notsodeep.progress import Report, reported
+from notsodeep.results import Result, plain
 from notsodeep.validation import Array, IntArray, as_count
 from notsodeep.verdicts.depth_curve import (
     POINT,
@@ -49,7 +49,7 @@ _NAMES = {"Explicit": "MLP", "ConvExplicit": "CNN", "GraphExplicit": "graph netw
 
 
 @dataclass(frozen=True, repr=False)
-class OrdinaryNetwork(Shown):
+class OrdinaryNetwork(Result):
     """An ordinary ReLU network of the same cost, or a linear model, its accuracy predicted by its exact kernel.
 
     Attributes:
@@ -59,6 +59,8 @@ class OrdinaryNetwork(Shown):
         interval: interval of 95 % of the accuracy.
         scores: score of each sample.
     """
+
+    _plain = ("name", "layers", "accuracy", "interval")
 
     name: str
     layers: int
@@ -81,18 +83,9 @@ class OrdinaryNetwork(Shown):
         scores, _ = left_out_scores(kernel, places, labelled, None, intercept=intercept)
         return cls(name, layers, float(scores.mean()), score_interval(scores), scores)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The network as plain JSON values."""
-        return {
-            "name": self.name,
-            "layers": self.layers,
-            "accuracy": self.accuracy,
-            "interval": list(self.interval),
-        }
-
 
 @dataclass(frozen=True, repr=False)
-class Verdict(Shown):
+class Verdict(Result):
     """Whether a few explicit layers can replace a DEQ, and what was measured to say so.
 
     Attributes:
@@ -104,6 +97,9 @@ class Verdict(Shown):
         linear: a linear model with a bias on the same samples; None without labels and for a trained network.
         distilled: for a trained network what `distill` built; None for a model.
     """
+
+    _shown = ("answer", "reason")
+    _plain = ("answer", "reason", "curve", "ordinary", "linear")
 
     answer: str
     reason: str
@@ -125,6 +121,14 @@ class Verdict(Shown):
                 axes.legend()
         return axes
 
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers and words as plain JSON values."""
+        names = ("name", "agreement", "certain", "steps", "speedup", "agreement_interval")
+        built = (
+            None if self.distilled is None else {one: plain(getattr(self.distilled, one)) for one in names}
+        )
+        return super().to_dict() | {"distilled": built}
+
     def explain(self) -> str:
         """The answer, its reason, and the measurements."""
         answer = {"replace": "Yes", "keep": "No", "unsure": "Unsure"}[self.answer]
@@ -141,30 +145,6 @@ class Verdict(Shown):
             if self.linear is not None and self.curve.chance:
                 lines[-1] += f" The most frequent class has {_percent(self.curve.chance)}."
         return "\n".join(lines)
-
-    def __str__(self) -> str:
-        return self.explain()
-
-    def as_dict(self) -> dict[str, Any]:
-        """All numbers and words, for JSON."""
-        distilled = None
-        if self.distilled is not None:
-            distilled = {name: getattr(self.distilled, name) for name in _DISTILLED}
-            distilled["agreement_interval"] = list(self.distilled.agreement_interval)
-        return {
-            "answer": self.answer,
-            "reason": self.reason,
-            "curve": None if self.curve is None else self.curve.to_dict(),
-            "ordinary": None if self.ordinary is None else self.ordinary.to_dict(),
-            "linear": None if self.linear is None else self.linear.to_dict(),
-            "distilled": distilled,
-        }
-
-    def _facts(self) -> dict[str, Any]:
-        return {"answer": self.answer, "reason": self.reason}
-
-
-_DISTILLED = ("name", "agreement", "certain", "steps", "speedup")
 
 
 def verdict(

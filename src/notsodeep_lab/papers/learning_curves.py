@@ -182,7 +182,7 @@ def _descent_rows(spec: LearningCurvesSpec, name: str, kind: str) -> Iterator[Ro
     mixture = GaussianMixture(_MEAN * np.eye(2, p), [1.0, 1.0 + 6.0 / np.sqrt(p)])
     model: DEQ | Explicit = DEQ(name, spec.sigma_a2)
     if kind == "twin":
-        tau0 = float(np.sqrt(np.mean([mixture.trace(a) for a in range(2)]) / p))
+        tau0 = float(np.sqrt(mixture.traces.mean() / p))
         model = design(model, tau0, "ck", family="injected", layers=2).network
     record = {
         "kind": "double-descent",
