@@ -1,8 +1,7 @@
-"""Networks as torch modules: weights, modes, storing, copying, refusing; features against NumPy and exact kernels."""
+"""Networks as torch modules: weights, modes, storing, copying, refusing; features against NumPy."""
 
 from __future__ import annotations
 
-import pickle
 from math import sqrt
 
 import numpy as np
@@ -60,23 +59,6 @@ def test_explicit_outputs_are_the_layers_written_out(train: str) -> None:
 
 
 @KINDS
-@TRAIN
-def test_scalings_are_one_function_and_one_gradient_descent(kind: str, train: str) -> None:
-    """Stored differently, the same network; and with `parameter_groups` SGD takes both to the same network."""
-    nets = [_make(kind, train=train, scaling=scaling) for scaling in ("ntk", "standard")]
-    targets, before = gaussian_rows(6, 3, 2), as_array(nets[0](X))
-    assert_close(as_array(nets[1](X)), before, Oracle.QUADRATURE)
-    for net in nets:
-        optimiser = torch.optim.SGD(net.parameter_groups(0.1), momentum=0.5)
-        for _ in range(3):
-            optimiser.zero_grad()
-            (net(X) - targets).square().mean().backward()
-            optimiser.step()
-    assert_close(as_array(nets[1](X)), as_array(nets[0](X)), Oracle.QUADRATURE)
-    assert np.abs(as_array(nets[0](X)) - before).max() > 1e-2
-
-
-@KINDS
 def test_without_a_seed_torchs_own_generator_draws(kind: str) -> None:
     def outputs() -> np.ndarray:
         return as_array(_make(kind, seed=None)(X))
@@ -105,15 +87,6 @@ def test_which_tensors_are_trained() -> None:
     assert {key for key, _ in _explicit().named_parameters()} == hidden | {"readout"}
     assert {key for key, _ in _explicit(train="readout").named_buffers()} == hidden
     assert [tuple(weight.shape) for weight in _explicit().weights] == [(15, 4), (15, 15), (15, 15)]
-
-
-@KINDS
-def test_modes_differ_in_nothing_but_what_is_trained(kind: str) -> None:
-    one, other = _make(kind), _make(kind, train="readout")
-    assert one.state_dict().keys() == other.state_dict().keys()
-    assert_close(as_array(one(X)), as_array(other(X)), Oracle.IDENTITY)
-    one.load_state_dict(_make(kind, seed=9, train="readout").state_dict())
-    assert_close(as_array(one(X)), as_array(_make(kind, seed=9)(X)), Oracle.IDENTITY)
 
 
 @KINDS
@@ -150,19 +123,6 @@ def test_weights_have_the_variance_of_their_scaling(kind: str, scaling: str) -> 
 
 
 # --- storing and copying ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@KINDS
-@TRAIN
-def test_pickles(kind: str, train: str) -> None:
-    net = _make(kind, train=train)
-    for _ in range(30):
-        net(X)
-    again = pickle.loads(pickle.dumps(net))
-    assert_close(as_array(again(X)), as_array(net(X)), Oracle.QUADRATURE)
-    again(X).sum().backward()
-    assert [key for key, _ in again.named_parameters()] == [key for key, _ in net.named_parameters()]
 
 
 @KINDS
