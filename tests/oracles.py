@@ -3,7 +3,6 @@
 From the slowest and surest to the quickest:
 
 - `moment_oracles.mp_moments`: one-dimensional Gaussian moments in mpmath, 30 digits and more;
-- `mp_dual`: nested two-dimensional quadrature in mpmath, for a few points that judge the next one;
 - `brute_dual`: E[phi(u)phi(v)] and E[phi'(u)phi'(v)] by composite Gauss-Legendre in float64, 13 digits, any
   variances and any correlation, `closed_dual` where a closed form exists;
 - `brute_pair`: the fixed point of a deep equilibrium model for one pair, from `brute_dual`.
@@ -21,14 +20,12 @@ import moment_oracles
 import mpmath
 import numpy as np
 import reference_activations
-from moment_oracles import mp_legendre, mp_moments, mp_pieces, mp_rule, mp_wave
+from moment_oracles import mp_legendre, mp_moments, mp_pieces, mp_wave
 from mpmath import mp, mpf
 from reference_activations import Array, Reference, at_zero, density
 
 # One module for the tests to import from.
 Moments, mp_quadrature = moment_oracles.Moments, moment_oracles.mp_quadrature
-PIECEWISE, SMOOTH = reference_activations.PIECEWISE, reference_activations.SMOOTH
-POLYNOMIALS, WAVES = reference_activations.POLYNOMIALS, reference_activations.WAVES
 ALL, reference = reference_activations.ALL, reference_activations.reference
 mp_derivative = reference_activations.mp_derivative
 
@@ -191,31 +188,6 @@ def _degenerate_dual(phi: Reference, q: float) -> Dual:
     rise = float(phi.np_slope(np.zeros(1))[0])
     means = mp_moments(phi, q).mean if q > 0 else (at_zero(phi), rise)
     return Dual(at_zero(phi) * float(means[0]), rise * float(means[1]))
-
-
-def mp_dual(phi: Reference, q1: float, q2: float, rho: float, *, digits: int = 25, nodes: int = 16) -> Dual:
-    """F and F' of a phi smooth away from 0 by nested mpmath quadrature. Slow: seconds a point."""
-    with mp.workdps(digits):
-        s1, s2, r = mpmath.sqrt(mpf(q1)), mpmath.sqrt(mpf(q2)), mpf(rho)
-        w = mpmath.sqrt((1 - r) * (1 + r))
-        value = slope = mpf(0)
-        for x, weight in _mp_line([mpf(0)], min(1 / s1, 1 / s2, w / abs(r)), digits, nodes):
-            zero = -r * x / w  # where v = 0
-            inner = [(s2 * (r * x + w * y), g) for y, g in _mp_line([zero], 1 / (s2 * w), digits, nodes)]
-            value += weight * phi.mp_value(s1 * x) * sum(g * phi.mp_value(v) for v, g in inner)
-            slope += weight * phi.mp_slope(s1 * x) * sum(g * phi.mp_slope(v) for v, g in inner)
-        return Dual(float(value), float(slope))
-
-
-def _mp_line(centres: Sequence[Any], scale: Any, digits: int, nodes: int) -> tuple[tuple[Any, Any], ...]:
-    """A rule on [-9, 9] (17 digits) with panels doubling away from each centre, from half the scale."""
-    reach = 9
-    edges = {mpf(x) for x in range(-reach, reach + 1, 2)} | set(centres)
-    step = mpf(scale) / 2
-    while step < 2 * reach:
-        edges |= {c + sign * step for c in centres for sign in (-1, 1)}
-        step *= 2
-    return mp_rule(tuple(sorted(e for e in edges if abs(e) <= reach)), nodes, digits)
 
 
 # --- the fixed point of a deep equilibrium model, one pair at a time ---------------------------------------

@@ -70,21 +70,6 @@ def test_smooth_callables_have_nine_digits(phi: Reference, slope_given: bool) ->
         )
 
 
-@pytest.mark.parametrize("name", ["relu", "hard_tanh", "elu", "softsign"])
-def test_declared_kinks_give_the_built_in(name: str) -> None:
-    phi = oracles.reference(name)
-    made = custom_activation(phi.np_value, kinks=phi.kinks)
-    built_in = activation(phi.name, **phi.parameters)
-    q = np.array([0.01, 1.0, 50.0])
-    for function in (moments.second_moment, moments.second_moment_slope, moments.derivative_second_moment):
-        np.testing.assert_allclose(function(made, q), function(built_in, q), rtol=RELATIVE)
-    for k in (0, 1, 2):
-        expected = moments.mean_derivative(built_in, q, k)
-        np.testing.assert_allclose(
-            moments.mean_derivative(made, q, k), expected, rtol=RELATIVE, atol=RELATIVE
-        )
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
