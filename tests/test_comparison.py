@@ -107,12 +107,6 @@ def test_every_figure_is_drawn_shown_and_small(peers: Any) -> None:
     assert max(files.values()) <= 150_000
 
 
-def test_tables_are_short() -> None:
-    for page in EVIDENCE.glob("*.md"):
-        for table in re.findall(r"(?:^\|.*\n)+", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
-            assert len(table.splitlines()) - 2 <= 12, page.name
-
-
 # --- contestants ---------------------------------------------------------------------------------------
 
 

@@ -8,8 +8,6 @@ from tolerances import Oracle, assert_close
 
 from notsodeep.convergence import PaperNetwork, paper_model, tangent_spectrum
 from notsodeep.convergence.network import tangent_gram
-from notsodeep.gaussian import activation
-from notsodeep.kernels.finite_width import equilibrium
 from notsodeep.nets import DEQNet, SolverOptions
 
 
@@ -45,14 +43,6 @@ def test_the_drawn_variances_are_those_of_the_assumption():
         # The empirical variance of k entries has a relative standard deviation of √(2/k).
         spread = np.sqrt(2.0 / tensor.numel())
         assert abs(float(tensor.square().mean()) / variance - 1.0) < 4.0 * spread
-
-
-def test_features_are_those_of_the_plain_iteration():
-    network, X = small(width=60, d=10)
-    injected = (X @ network.inputs.T).numpy()
-    other = equilibrium(activation("relu"), np.sqrt(60) * network.recurrent.numpy(), injected)
-    # That oracle iterates to 1e-10.
-    np.testing.assert_allclose(network.features(X).numpy(), np.sqrt(60) * other, atol=1e-9)
 
 
 def lemma_2(network: PaperNetwork, X: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:

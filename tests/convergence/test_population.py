@@ -5,8 +5,6 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mpmath import mp
 from tolerances import Oracle, assert_close
 
@@ -34,13 +32,6 @@ def recursion(X: np.ndarray, sigma_w2: float, depth: int) -> np.ndarray:
         scale = np.sqrt(np.outer(outer, outer))
         K = scale * arc_cosine(inner / scale)
     return K
-
-
-@pytest.mark.slow
-@given(st.floats(0.0, 0.124), st.integers(2, 12), st.integers(0, 100))
-def test_it_is_the_limit_of_the_recursion(sigma_w2, n, seed):
-    X = sphere(n, 6, seed)
-    assert_close(population_gram(X, sigma_w2).matrix, recursion(X, sigma_w2, 40), Oracle.CLOSED_FORM)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 7])

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
 from notsodeep.equivalents.coefficients import coefficients
@@ -125,53 +123,7 @@ def _cosines(model: DEQ, norms: tuple[float, float]) -> list[float]:
 # --- (D.16) -------------------------------------------------------------------------------------------------
 
 
-def test_powers_of_the_gram_matrix() -> None:
-    """The linear parts of (u + η)² and (u + η)³ for a Gaussian η, by regression on a quadrature rule."""
-    u, v = 0.7, 0.3
-    nodes, weights = np.polynomial.hermite_e.hermegauss(20)
-    weights = weights / weights.sum()
-    c = u + np.sqrt(v) * nodes
-    for power, expected in ((2, v + u**2 + 2 * u * (c - u)), (3, 3 * (u**2 + v) * c - 2 * u**3)):
-        slope = weights @ (c**power * (c - u)) / v
-        linear = weights @ c**power + slope * (c - u)
-        assert_close(linear, expected, Oracle.CLOSED_FORM, scale=1.0)
-
-
 # --- (D.17), (D.18) -------------------------------------------------------------------------------------------
-
-
-@given(seed=st.integers(0, 2**32 - 1))
-def test_both_determinants_have_the_same_zeros(seed: int) -> None:
-    """det(I + ΩB) of (6.8) and det H of (6.11) differ by a factor that has no zeros, det(-B₁)."""
-    rng = np.random.default_rng(seed)
-    K, p, z = 2, 5, 7.0
-    g = -rng.uniform(0.05, 0.3, K)  # outside the bulk g is real
-    counts = rng.integers(3, 9, K)
-    ratios = counts / p
-    covariances = [np.diag(rng.uniform(0.5, 2.0, p)) for _ in range(K)]
-    M, t = rng.standard_normal((p, K)), rng.standard_normal((K, 1))
-    T = np.array([[np.trace(a @ b) / p for b in covariances] for a in covariances])
-    norm, trace = rng.uniform(0.0, 1.0, 2)
-    R = np.linalg.inv(np.eye(p) + sum(r * x * C for r, x, C in zip(ratios, g, covariances, strict=True)))
-    B1, B2 = np.diag(ratios * g), M.T @ (np.eye(p) + z * (-R / z)) @ M
-    b = float(np.sum(2 * ratios * np.diag(T) * g))
-    zero = np.zeros((K, 1))
-    omega = np.block(
-        [
-            [M.T @ M + norm * t @ t.T + trace * T, np.eye(K), norm * t],
-            [np.eye(K), np.zeros((K, K)), zero],
-            [norm * t.T, zero.T, np.array([[norm]])],
-        ]
-    )
-    limit = np.block(
-        [[B1, np.zeros((K, K)), zero], [np.zeros((K, K)), B2, zero], [zero.T, zero.T, np.array([[b]])]]
-    )
-    root = np.sqrt(norm)
-    H = np.block(
-        [[-M.T @ R @ M - trace * T - np.linalg.inv(B1), -root * t], [-root * t.T, np.array([[1 + norm * b]])]]
-    )
-    whole = np.linalg.det(np.eye(2 * K + 1) + omega @ limit)
-    assert_close(whole, np.linalg.det(-B1) * np.linalg.det(H), Oracle.IDENTITY, scale=max(1.0, abs(whole)))
 
 
 # --- (D.9), (D.19)–(D.23) -----------------------------------------------------------------------------------
@@ -186,21 +138,3 @@ def test_ratios_of_tangent_and_conjugate_scalars(name: str) -> None:
     assert_close(ntk.linear, (1 + 1 / d) * ck.linear, Oracle.IDENTITY, scale=1.0)
     assert_close(ntk.norm, ck.norm / d, Oracle.IDENTITY, scale=1.0)
     assert_close(ntk.trace, 3 * ck.trace / d, Oracle.IDENTITY, scale=1.0)
-
-
-def test_the_best_polynomial_for_the_resolvent() -> None:
-    """(D.26) against a linear programme for the best uniform approximation on a fine grid."""
-    from scipy.optimize import linprog
-
-    centre, half = 0.25, 0.15
-    z = (1.0 - centre) / half
-    rho = z + np.sqrt(z**2 - 1.0)
-    grid = np.cos(np.linspace(0.0, np.pi, 600))
-    wanted = 1.0 / (1.0 - centre - half * grid)
-    for layers in (1, 2, 3, 4):
-        powers = np.polynomial.chebyshev.chebvander(grid, layers - 1)
-        sides = np.vstack([np.column_stack([sign * powers, -np.ones(len(grid))]) for sign in (1, -1)])
-        limits = np.concatenate([wanted, -wanted])
-        cost = [0.0] * layers + [1.0]
-        best = linprog(cost, sides, limits, bounds=[(None, None)] * (layers + 1))
-        assert best.fun == pytest.approx(rho ** (1 - layers) / (half * (z**2 - 1.0)), rel=1e-3)

@@ -79,17 +79,6 @@ def test_leaky_relu_layers_have_closed_forms():
     assert_close(coefficients(net, tau0).as_array(), expected, Oracle.CLOSED_FORM)
 
 
-def test_a_deq_without_recurrence_is_one_layer():
-    for kernel in ("ck", "ntk"):
-        for name in ("tanh", "relu", "swish"):
-            deq, net = DEQ(name, 0.0, 1.0).centred(1.3), Explicit([name]).centred(1.3)
-            assert_close(
-                coefficients(deq, 1.3, kernel).as_array(),
-                coefficients(net, 1.3, kernel).as_array(),
-                Oracle.CLOSED_FORM,
-            )
-
-
 def test_the_papers_ntk_is_not_that_of_the_network():
     """The distance in docs/theory.md after (3.9), about a half."""
     deq = DEQ("tanh", 0.2)

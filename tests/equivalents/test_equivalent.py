@@ -63,26 +63,6 @@ def test_refined_errors_are_those_of_the_theory():
     np.testing.assert_allclose(relu, [0.0004, 0.0001], rtol=0.2)
 
 
-@pytest.mark.slow
-def test_asymptotic_form_holds_for_all_kernels_and_falls():
-    def worst(n):
-        X, stats = paper_mixture(n, seed=0)
-        return np.array(
-            [
-                equivalence_error(model.centred(stats.tau0), X, stats, kernel)
-                for model, kernels in (
-                    (DEQ("swish", 0.2), IMPLICIT),
-                    (Explicit(["tanh", "softplus"]), ("ck", "ntk")),
-                )
-                for kernel in kernels
-            ]
-        )
-
-    small, large = worst(250), worst(1000)
-    assert np.all(large < 0.75 * small)
-    assert np.all(large < 0.15)
-
-
 # --- the refined form against its formulas -----------------------------------------------------------------
 
 

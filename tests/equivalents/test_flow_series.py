@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 import notsodeep as nsd
-from notsodeep.data import GaussianMixture, MixtureStatistics
-from notsodeep.equivalents import equivalence_error
 from notsodeep.equivalents.expansion import expand
 
 
@@ -35,17 +33,6 @@ def test_with_much_decay_the_scalars_are_those_of_a_deq():
     for ours, theirs in (("ck", "ck_preactivations"), ("ntk_preactivations", "ntk_preactivations")):
         found, expected = nsd.coefficients(model, 1.0, ours), nsd.coefficients(deq, 1.0, theirs)
         np.testing.assert_allclose(found.as_array(), expected.as_array(), atol=2e-4 * expected.diagonal)
-
-
-def test_the_error_falls_with_the_sample_size():
-    errors = []
-    for n in (80, 320):
-        mixture = GaussianMixture.paper(n)
-        X, y = mixture.sample(n, 0)
-        stats = MixtureStatistics.of(mixture, X, y)
-        errors.append([float(equivalence_error(nsd.NeuralODE("tanh"), X, stats, k)) for k in ("ck", "ntk")])
-    # Four times the samples: half the error.
-    np.testing.assert_allclose(np.divide(*errors), 2.0, rtol=0.35)
 
 
 def test_what_is_not_centred_is_refused_with_a_remedy():
