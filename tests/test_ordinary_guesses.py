@@ -32,35 +32,6 @@ def assert_refused(call: Callable[[], Any], words: str) -> None:
 # --- names of activations -------------------------------------------------------------------------------------------
 
 
-NAMES = {
-    "silu": "swish",
-    "Tanh": "tanh",
-    "LeakyReLU": "leaky_relu",
-    "jax.nn.silu": "swish",
-    np.tanh: "tanh",
-    torch.nn.Tanh(): "tanh",
-    torch.nn.functional.gelu: "gelu",
-}
-
-
-def test_names_of_other_libraries() -> None:
-    for given, name in NAMES.items():
-        assert nsd.DEQ(given) == nsd.DEQ(name, sigma_a2=0.2)
-    assert_refused(lambda: nsd.activation("tahn"), "Did you mean 'tanh'")
-    assert_refused(lambda: nsd.DEQ(lambda x: x), r"custom_activation\(f\)")
-
-
-def test_a_torch_module_with_a_parameter() -> None:
-    layer = nsd.Explicit([torch.nn.LeakyReLU(0.2)]).layers[0]
-    np.testing.assert_array_equal(layer(GRID), np.where(GRID > 0.0, GRID, 0.2 * GRID))
-
-
-def test_a_formula() -> None:
-    np.testing.assert_allclose(
-        nsd.DEQ("x*sigmoid(x)").activation(GRID), nsd.activation("swish")(GRID), rtol=1e-12
-    )
-
-
 # --- arrays -----------------------------------------------------------------------------------------------------------
 
 
@@ -89,41 +60,6 @@ def test_images_without_a_convolution() -> None:
 
 def _net(**options: Any) -> nsd.nets.DEQNet:
     return nsd.nets.DEQNet(MODEL, 9, 16, 3, **options)
-
-
-def _twin() -> torch.nn.Module:
-    network, design = nsd.nets.explicit_twin(_net(seed=0, train="readout"), ROWS, evidence=False)
-    assert design.network == network.spec
-    return network
-
-
-@pytest.mark.parametrize("make", [_net, _twin])
-def test_manual_seed(make: Callable[[], torch.nn.Module]) -> None:
-    outputs = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        outputs.append(make()(TENSOR))
-    assert torch.equal(outputs[0], outputs[1])
-    assert not torch.equal(outputs[0], outputs[2])
-
-
-def test_an_ordinary_training_loop() -> None:
-    # How well it trains: tests/nets/test_training.py. Here, that weights have the size of those of a torch.nn.Linear.
-    net, plain = nsd.nets.DEQNet(nsd.DEQ("tanh"), 9, 16, 3, seed=0), torch.nn.Linear(16, 3, bias=False)
-    assert 0.3 < float(net.readout.detach().std() / plain.weight.detach().std()) < 3.0
-    optimiser, losses = torch.optim.Adam(net.parameters(), 1e-3), []
-    for _step in range(10):
-        optimiser.zero_grad()
-        value = torch.nn.functional.cross_entropy(net(TENSOR), torch.as_tensor(LABELS))
-        value.backward()
-        optimiser.step()
-        losses.append(value.item())
-    assert losses == sorted(losses, reverse=True)
-
-
-def test_unscaled_pixels_warn() -> None:
-    with pytest.warns(UserWarning, match=r"Preprocessing\.fit"):
-        nsd.nets.fit(_net(seed=0, train="readout"), (255.0 * np.abs(ROWS), LABELS), epochs=1)
 
 
 # --- scikit-learn -----------------------------------------------------------------------------------------------------

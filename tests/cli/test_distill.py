@@ -11,7 +11,6 @@ import torch
 from typer.testing import CliRunner
 
 import notsodeep as nsd
-from notsodeep.cli.distill_command import trained_network
 from notsodeep.cli.entry import app
 from notsodeep.errors import InputError
 from notsodeep.nets import DEQNet
@@ -119,37 +118,6 @@ def test_the_state_of_a_module_is_read_by_its_names(folder: Path) -> None:
     assert "not used: cell.W.weight (24, 24)" in str(run(folder, "other.pt").exception)
     torch.save({**state, "W.bias": torch.zeros(24)}, folder / "two.pt")
     assert "save their sum as b" in str(run(folder, "two.pt").exception)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"W": torch.eye(24).to_sparse()}, "W must be an ordinary tensor"),
-        ({"W": torch.empty(24, 24, device="meta")}, "W must be an ordinary tensor"),
-        (
-            {"W": lambda: torch.quantize_per_tensor(torch.eye(24), 0.1, 0, torch.qint8)},
-            "W must be an ordinary",
-        ),
-        ({"readout": torch.ones(24)}, "readout must be a matrix"),
-        ({"readout_bias": torch.ones(2)}, "a number for each of the 3 outputs"),
-    ],
-)
-def test_unusual_tensors_of_a_file_are_refused_with_words(folder: Path, change: dict, words: str) -> None:
-    made = {
-        name: value() if callable(value) and not torch.is_tensor(value) else value
-        for name, value in change.items()
-    }
-    torch.save(torch.load(folder / "deq.pt", weights_only=True) | made, folder / "unusual.pt")
-    ran = run(folder, "unusual.pt")
-    assert isinstance(ran.exception, InputError)
-    assert words in str(ran.exception)
-
-
-def test_a_readout_of_integers_with_a_bias_is_read(folder: Path) -> None:
-    known = torch.load(folder / "deq.pt", weights_only=True)
-    torch.save(known | {"readout": torch.ones(3, 24, dtype=torch.int64)}, folder / "integers.pt")
-    assert trained_network(folder / "integers.pt", "relu").readout_bias is not None
 
 
 def test_nothing_in_a_file_is_executed(folder: Path) -> None:

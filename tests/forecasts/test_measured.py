@@ -56,48 +56,6 @@ def test_eigenvalues_of_a_linear_cell(size):
     assert 0.0 < f.gradient.error(40).max() < 0.05
 
 
-def test_damping_is_advised_for_a_negative_eigenvalue_and_no_other():
-    x = torch.ones(1, 8, dtype=torch.float64)
-    for value, helps in ((-0.95, True), (0.95, False)):
-        f = nsd.forecast(lambda z, x, value=value: value * z + x, x, z0=torch.zeros_like(x))
-        assert ("Damping helps" in f.advice) is helps
-
-
-class AttentionCell(nn.Module):
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        generator = torch.Generator().manual_seed(0)
-        self.maps = nn.ParameterList(
-            [
-                nn.Parameter(0.5 * torch.randn(size, size, generator=generator).double() / size**0.5)
-                for _ in range(4)
-            ]
-        )
-
-    def forward(self, z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (z @ weights for weights in self.maps[:3])
-        return torch.tanh(nn.functional.scaled_dot_product_attention(q, k, v) @ self.maps[3] + x)
-
-
-def test_an_attention_cell():
-    cell, x = (
-        AttentionCell(6),
-        torch.randn(2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
-    )
-    f = nsd.forecast(cell, x, z0=torch.zeros_like(x))
-    z = torch.zeros_like(x)
-    for _ in range(200):
-        z = cell(z, x).detach()
-    for sample in range(2):
-        jacobian = torch.autograd.functional.jacobian(
-            lambda one, i=sample: cell(one[None], x[i : i + 1])[0], z[sample]
-        )
-        exact = torch.linalg.eigvals(jacobian.reshape(30, 30)).abs().max()
-        assert f.rate[sample] == pytest.approx(float(exact), rel=1e-6)
-    assert f.settles.all()
-    assert f.initial is None
-
-
 def test_a_network_beside_its_initialisation():
     model, X = nsd.DEQ("tanh", 0.8, 0.5), np.random.default_rng(0).standard_normal((3, 10)) / np.sqrt(10)
     net = DEQNet(model, 10, 1000, 1, seed=0, dtype=torch.float64)

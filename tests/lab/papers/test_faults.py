@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -90,22 +89,6 @@ def alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_kill_9_at_random_moments(tmp_path: Path) -> None:
-    moments = random.Random(0)
-    path = rows_file(tmp_path)
-    killed = 0
-    for mark in (0, *(moments.randrange(200_000) for _ in range(2))):
-        mark += size(path)
-        process = start(tmp_path)
-        wait_until(lambda mark=mark: size(path) > mark, process)  # type: ignore[misc]
-        time.sleep(moments.uniform(0.0, 0.02))
-        process.kill()
-        killed += process.wait() == -signal.SIGKILL
-    assert killed >= 2
-    assert read_outcome(Toy(), path.parent).done > 0
-    assert_the_rest_gives_the_same_rows(tmp_path)
 
 
 def test_workers_ignore_ctrl_c_and_die_with_their_parent(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,28 +178,6 @@ def test_an_error_names_its_task_and_keeps_the_rest(
     whole = reproduce(Toy(), spec=SETTINGS, root=tmp_path)
     assert whole.reused == part.done
     assert without_seconds(whole.rows) == expected_rows(SETTINGS)
-
-
-@pytest.mark.slow
-def test_ctrl_c_while_a_result_is_handled_ends_the_run(tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    reported: list[int] = []
-
-    def interrupt(done: int, total: int, message: Message) -> None:
-        reported.append(done)
-        if done > 0:
-            # In the midst of other work, where an exception could end up anywhere.
-            os.kill(os.getpid(), signal.SIGINT)
-
-    # Sixteen tasks of a tenth of a second: most of them are not done when the first one is reported.
-    settings = replace(SETTINGS, sizes=tuple(range(1, 9)), pause=0.1)
-    others = set(multiprocessing.active_children())
-    outcome = reproduce(Toy(), spec=settings, root=tmp_path, jobs=2, report=interrupt)
-    assert not outcome.finished
-    assert outcome.done == max(reported)
-    assert signal.getsignal(signal.SIGINT) is before
-    assert set(multiprocessing.active_children()) == others
-    assert without_seconds(reproduce(Toy(), spec=settings, root=tmp_path).rows) == expected_rows(settings)
 
 
 # --- processes ---------------------------------------------------------------------------------------
