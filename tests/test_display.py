@@ -24,7 +24,7 @@ STATISTICS = nsd.MixtureStatistics.of(MIXTURE, X, np.zeros(24, dtype=int))
 RESULTS: dict[str, tuple[Callable[[], Any], str]] = {
     "Design": (lambda: nsd.design(MODEL, 1.0), "exact=True"),
     "LimitingSpectrum": (lambda: nsd.limiting_density(MODEL, MIXTURE, 24), "n=24, p=12"),
-    "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "methods=closed form"),
+    "KernelInfo": (lambda: nsd.conjugate_kernel(MODEL, X, return_info=True)[1], "methods=[closed form]"),
     "Certificate": (lambda: convergence.certificate(SPHERE[:4], np.ones(4), 50, 0.05), "certified=False"),
     "Coefficients": (lambda: nsd.coefficients(MODEL, 1.0), "kernel=ck"),
     "MixtureStatistics": (lambda: STATISTICS, "n=24, p=12"),
