@@ -44,7 +44,7 @@ WORDS = {
     "evidence/verdicts.md": 1200,
     "evidence/comparison.md": 1300,
     "evidence/speed.md": 1000,
-    "theory.md": 16_600,
+    "theory.md": 14_500,
     "notation.md": 1000,
     "errata.md": 1200,
     "contributing.md": 1300,
