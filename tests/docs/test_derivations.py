@@ -120,9 +120,6 @@ def _cosines(model: DEQ, norms: tuple[float, float]) -> list[float]:
     return [(target - constant) / (model.sigma_b2 * norms[0] * norms[1]) for target in (0.16, 0.08, 0.04)]
 
 
-# --- (D.16) -------------------------------------------------------------------------------------------------
-
-
 # --- (D.9), designs in closed form ---------------------------------------------------------------------------
 
 

@@ -39,17 +39,17 @@ WORDS = {
     "how-to/cli.md": HOW_TO,
     "concepts/twins.md": CONCEPTS,
     "concepts/limits.md": CONCEPTS,
-    "evidence/papers.md": 1500,
+    "evidence/papers.md": 1300,
     "evidence/predictions.md": 1300,
     "evidence/verdicts.md": 1200,
-    "evidence/comparison.md": 1300,
-    "evidence/speed.md": 1000,
-    "theory.md": 14_500,
+    "evidence/comparison.md": 1150,
+    "evidence/speed.md": 850,
+    "theory.md": 14_100,
     "notation.md": 1000,
-    "errata.md": 1200,
+    "errata.md": 1100,
     "contributing.md": 1300,
 }
-ALL_WORDS = 45_000
+ALL_WORDS = 34_000
 # Pages whose tables are for readers, not for reference.
 READ = ("start.md", "how-to/", "concepts/", "evidence/")
 ROWS = 12
