@@ -38,6 +38,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,6 +240,8 @@ class Inside:
             table.clear()
             table.update(before)
         for thing in gc.get_objects():
+            if type(thing) in weakref.ProxyTypes:
+                continue  # what it stands for may be gone
             if isinstance(thing, functools._lru_cache_wrapper) and _ours(thing):
                 thing.cache_clear()
             elif _ours(type(thing)) and isinstance(kept := getattr(thing, "__dict__", None), dict):
