@@ -54,21 +54,6 @@ class TransformerBlock(nn.Module):
         return self.norms[1](y + self.gain * self.mlp(y))
 
 
-class TiedBlock(nn.Module):
-    """An ALBERT-like block that is repeated with a damped residual branch; no norm around the state."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = (
-            nn.LayerNorm(size),
-            nn.Linear(size, 2 * size),
-            nn.Linear(2 * size, size),
-        )
-
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return 0.6 * z + 0.5 * self.down(F.gelu(self.up(self.norm(z)))) + x
-
-
 class ConvCell(nn.Module):
     """A convolutional multiscale-DEQ cell with GroupNorm."""
 
@@ -123,68 +108,46 @@ def rotation(angle: float, length: float) -> Tensor:
     return torch.tensor([[c, s], [-s, c]])
 
 
+def _cases() -> dict[str, tuple[Any, Tensor, Tensor, str]]:
+    """Cells, their inputs and first states, and what plain iteration does."""
+    rows, images, tokens = torch.randn(3, 48), torch.randn(2, 8, 6, 6), torch.randn(2, 7, 32)
+    pairs, zero = rows[:, :2], torch.zeros_like(rows)
+
+    def growing(z: Tensor, x: Tensor) -> Tensor:
+        return z + F.relu(x) / (1.0 + 0.1 * z.square().mean(-1, keepdim=True))
+
+    def cycle(z: Tensor, x: Tensor) -> Tensor:
+        return 1.3 * torch.tanh(z @ rotation(0.7, 1.5).to(z)) + 0.1 * x
+
+    return {
+        "SwiGLU block": (SwiGLUBlock(48, 0.3), 2.0 * rows, zero, "settles"),
+        "strong SwiGLU block": (SwiGLUBlock(48, 3.0), 0.02 * rows, torch.randn(3, 48), "oscillates"),
+        "transformer block": (TransformerBlock(32), tokens, torch.zeros_like(tokens), "settles"),
+        "convolution with GroupNorm": (ConvCell(8), images, torch.zeros_like(images), "settles"),
+        "GRU": (GRU(48), rows, zero, "settles"),
+        "DEQ": (Closure(48, 0.8), rows, zero, "settles"),
+        "shift around": (lambda z, x: 0.99 * torch.roll(z, 1, 1) + x, rows, zero, "settles"),
+        "slow contraction": (lambda z, x: 0.9995 * z + x, rows, zero, "settles"),
+        "nilpotent shift": (lambda z, x: F.pad(z[:, :-1], (1, 0)) + x, rows, zero, "settles"),
+        "growing map": (lambda z, x: 1.01 * z + x, rows, zero, "grows"),
+        "steadily growing residual": (lambda z, x: z + torch.tanh(x), rows, zero, "grows"),
+        "slowly growing residual": (growing, rows, zero, "grows"),
+        "rotation": (lambda z, x: z @ rotation(0.7, 1.0).to(z) + x, pairs, 0.0 * pairs, "oscillates"),
+        "spiral": (lambda z, x: z @ rotation(0.7, 0.999).to(z) + x, pairs, 0.0 * pairs, "settles"),
+        "limit cycle": (cycle, pairs, 0.0 * pairs, "oscillates"),
+        "flip": (lambda z, x: -2.0 * torch.tanh(z) + 0.1 * x, rows[:, :4], zero[:, :4], "oscillates"),
+    }
+
+
 def loop_cell(name: str) -> LoopCell:
     """One of the cells by name, with fixed weights; in float32, as they are published."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        rows, images = torch.randn(3, 48), torch.randn(2, 8, 6, 6)
-        tokens = torch.randn(2, 7, 32)
-
-        def growing(z: Tensor, x: Tensor) -> Tensor:
-            return z + F.relu(x) / (1.0 + 0.1 * z.square().mean(-1, keepdim=True))
-
-        W = torch.randn(48, 48) / 48**0.5
-        cases: dict[str, tuple[Any, Tensor, Tensor, str]] = {
-            "SwiGLU block": (SwiGLUBlock(48, 0.3), 2.0 * rows, torch.zeros_like(rows), "settles"),
-            "strong SwiGLU block": (SwiGLUBlock(48, 3.0), 0.02 * rows, torch.randn(3, 48), "oscillates"),
-            "transformer block": (TransformerBlock(32), tokens, torch.zeros_like(tokens), "settles"),
-            "convolution with GroupNorm": (ConvCell(8), images, torch.zeros_like(images), "settles"),
-            "GRU": (GRU(48), rows, torch.zeros_like(rows), "settles"),
-            "DEQ": (Closure(48, 0.8), rows, torch.zeros_like(rows), "settles"),
-            "DEQ near its edge": (Closure(48, 0.98), 0.7 * rows, torch.zeros_like(rows), "settles"),
-            "tied block": (TiedBlock(48), rows, torch.zeros_like(rows), "settles"),
-            "shift around": (lambda z, x: 0.99 * torch.roll(z, 1, 1) + x, rows, rows * 0.0, "settles"),
-            "slow contraction": (lambda z, x: 0.9995 * z + x, rows, rows * 0.0, "settles"),
-            "nilpotent shift": (lambda z, x: F.pad(z[:, :-1], (1, 0)) + x, rows, rows * 0.0, "settles"),
-            "growing map": (lambda z, x: 1.01 * z + x, rows, rows * 0.0, "grows"),
-            "random growing map": (lambda z, x: 1.4 * z @ W.to(z).T + x, rows, rows * 0.0, "grows"),
-            "steadily growing residual": (lambda z, x: z + torch.tanh(x), rows, rows * 0.0, "grows"),
-            "slowly growing residual": (growing, rows, rows * 0.0, "grows"),
-            "rotation": (
-                lambda z, x: z @ rotation(0.7, 1.0).to(z) + x,
-                rows[:, :2],
-                rows[:, :2] * 0,
-                "oscillates",
-            ),
-            "spiral": (
-                lambda z, x: z @ rotation(0.7, 0.999).to(z) + x,
-                rows[:, :2],
-                rows[:, :2] * 0,
-                "settles",
-            ),
-            "limit cycle": (
-                lambda z, x: 1.3 * torch.tanh(z @ rotation(0.7, 1.5).to(z)) + 0.1 * x,
-                rows[:, :2],
-                rows[:, :2] * 0,
-                "oscillates",
-            ),
-            "flip": (
-                lambda z, x: -2.0 * torch.tanh(z) + 0.1 * x,
-                rows[:, :4],
-                rows[:, :4] * 0,
-                "oscillates",
-            ),
-        }
-        cell, x, z0, answer = cases[name]
-        if isinstance(cell, Closure):
-            return LoopCell(cell.function, cell.exact, x, z0, answer)
-        exact = copy.deepcopy(cell).eval().double() if isinstance(cell, nn.Module) else cell
-        return LoopCell(cell, exact, x, z0, answer)
+        cell, x, z0, answer = _cases()[name]
+    if isinstance(cell, Closure):
+        return LoopCell(cell.function, cell.exact, x, z0, answer)
+    exact = copy.deepcopy(cell).eval().double() if isinstance(cell, nn.Module) else cell
+    return LoopCell(cell, exact, x, z0, answer)
 
 
-NAMES = (
-    "SwiGLU block", "strong SwiGLU block", "transformer block", "convolution with GroupNorm", "GRU", "DEQ",
-    "DEQ near its edge", "tied block", "shift around", "slow contraction", "nilpotent shift", "growing map",
-    "random growing map", "steadily growing residual", "slowly growing residual", "rotation", "spiral", "limit cycle",
-    "flip",
-)  # fmt: skip
+NAMES = tuple(_cases())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from math import sqrt
 from typing import Any
@@ -10,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrizations, parametrize
-
-from notsodeep.cells import from_torch
-from notsodeep.errors import InputError
+from torch.nn.utils import parametrizations
 
 P = 24
 
@@ -27,8 +23,8 @@ class Cell(nn.Module):
         for name, layer in layers.items():
             setattr(self, name, layer)
 
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        return self.function(self, z, x)
+    def forward(self, z: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
+        return self.function(self, z, x) if scale == 1.0 else scale * z
 
 
 def simple(self: Any, z: Tensor, x: Tensor) -> Tensor:
@@ -108,17 +104,6 @@ def _hooked(register: str, name: str, hook: Callable[..., Any]) -> Any:
     return build
 
 
-class _Symmetric(nn.Module):
-    def forward(self, weight: Tensor) -> Tensor:
-        return (weight + weight.mT) / sqrt(2.0)
-
-
-def _parametrised(m: int) -> Cell:
-    made = cell(simple, m)
-    parametrize.register_parametrization(made.W, "weight", _Symmetric())
-    return made
-
-
 class _Counting(nn.Module):
     """Another step at each call."""
 
@@ -140,18 +125,6 @@ class _Caching(_Counting):
         return torch.tanh(self.W(z) + self.injected)
 
 
-class _Growing(_Counting):
-    """A buffer that changes at each call."""
-
-    def __init__(self, m: int) -> None:
-        super().__init__(m)
-        self.register_buffer("scale", torch.ones(()))
-
-    def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        self.scale.mul_(1.5)
-        return torch.tanh(self.scale * self.W(z) + self.U(x))
-
-
 def _alias(s: Any, z: Tensor, x: Tensor) -> Tensor:
     h = s.W(z)
     before = h
@@ -165,19 +138,9 @@ def _state_in_place(s: Any, z: Tensor, x: Tensor) -> Tensor:
     return torch.tanh(s.W(z) + s.U(x))
 
 
-def _input_in_place(s: Any, z: Tensor, x: Tensor) -> Tensor:
-    x *= 0.3
-    return torch.tanh(s.W(z) + s.U(x))
-
-
 def _relu_module(s: Any, z: Tensor, x: Tensor) -> Tensor:
     h = s.W(z) + s.U(x)
     return s.V(s.phi(h)) + 0.5 * h
-
-
-def _relu_function(s: Any, z: Tensor, x: Tensor) -> Tensor:
-    h = s.W(z) + s.U(x)
-    return s.V(F.relu(h, inplace=True)) + 0.5 * h
 
 
 def _written_to(s: Any, z: Tensor, x: Tensor) -> Tensor:
@@ -196,21 +159,8 @@ def _same_gate(s: Any, z: Tensor, x: Tensor) -> Tensor:
     return torch.sigmoid(gate) * torch.tanh(value) + s.U(x)
 
 
-def _transposed(s: Any, z: Tensor, x: Tensor) -> Tensor:
-    return torch.tanh(F.linear(torch.relu(s.W(z)), s.W.weight.T.clone()) + s.U(x))
-
-
-def _both_ways(s: Any, z: Tensor, x: Tensor) -> Tensor:
-    return torch.tanh(z @ s.W.weight + z @ s.W.weight.T + s.U(x))
-
-
 def _eye(w: Tensor) -> Tensor:
     return torch.eye(len(w))
-
-
-def _sign_of_gradient(s: Any, z: Tensor, x: Tensor) -> Tensor:
-    # Gradient descent on |W z - U x|²: a matrix and its transpose.
-    return z - 0.5 * ((s.W(z) - s.U(x)) @ s.W.weight)
 
 
 def normed(norm: Callable[[int], nn.Module]) -> Any:
@@ -256,21 +206,12 @@ HOSTILE: dict[str, Callable[[int], nn.Module]] = {
     "tied layers": _tied,
     "tied values": _tied_values(lambda w: w.clone()),
     "transposed values": _tied_values(lambda w: w.T.clone()),
-    "its own transpose": of(_transposed),
-    "negative transpose": _tied_values(lambda w: -w.T.clone()),
-    "both ways": of(_both_ways),
-    "gradient step": of(_sign_of_gradient),
     "same gate": of(_same_gate),
     "symmetric": with_weights(lambda w: w + w.T),
-    "antisymmetric": with_weights(lambda w: w - w.T),
     "positive definite": with_weights(lambda w: w @ w.T),
-    "symmetric by parametrisation": _parametrised,
     "identity": with_weights(_eye),
-    "identity of relu": with_weights(_eye, function=lambda s, z, x: torch.relu(s.W(z) + s.U(x))),
-    "diagonal": with_weights(lambda w: torch.diag(torch.diag(w))),
     "permutation": with_weights(lambda w: _eye(w).roll(1, 0)),
     "rank one": with_weights(lambda w: w[:, :1] @ w[:1]),
-    "rank two": with_weights(lambda w: w[:, :2] @ w[:2]),
     "constant": with_weights(torch.ones_like),
     "positive": with_weights(torch.abs),
     "mean": with_weights(lambda w: w + w.std()),
@@ -279,48 +220,33 @@ HOSTILE: dict[str, Callable[[int], nn.Module]] = {
     "half of the columns": with_weights(lambda w: w * (torch.arange(len(w)) < len(w) // 2)),
     "triangular": with_weights(torch.tril),
     "growing rows": with_weights(lambda w: w * torch.arange(1, len(w) + 1)[:, None] ** 2),
-    "heavy tails": with_weights(lambda w: (w / w.std()).pow(5)),
     "repeated rows": with_weights(lambda w: w[:4].repeat(len(w) // 4, 1)),
-    "repeated columns": with_weights(lambda w: w[:, :4].repeat(1, len(w) // 4)),
-    "hankel": with_weights(lambda w: torch.stack([w[0].roll(-k) for k in range(len(w))])),
     "circulant": with_weights(lambda w: torch.stack([w[0].roll(k) for k in range(len(w))])),
     "input positive": with_weights(torch.abs, "U"),
-    "input rank one": with_weights(lambda w: w[:, :1] @ w[:1], "U"),
     "input one column": with_weights(lambda w: w * (torch.arange(w.shape[1]) == 0), "U"),
-    "input half of the rows": with_weights(lambda w: w * (torch.arange(len(w)) % 2)[:, None], "U"),
     "bias of ones": with_bias(torch.ones_like),
-    "bias of twos, relu": with_bias(lambda b: 0 * b + 2.0, lambda s, z, x: torch.relu(s.W(z) + s.U(x))),
-    "bias of minus ones, relu": with_bias(lambda b: 0 * b - 1.0, lambda s, z, x: torch.relu(s.W(z) + s.U(x))),
     "bias of one unit": with_bias(lambda b: 8.0 * (torch.arange(len(b)) == 0)),
     "gate bias": with_bias(
         lambda b: 0 * b + 3.0, lambda s, z, x: torch.sigmoid(s.W(z)) * torch.tanh(s.V(z)) + s.U(x)
     ),
     "layer norm eps": normed(lambda m: nn.LayerNorm(m, eps=2.0)),
-    "rms norm eps": normed(lambda m: nn.RMSNorm(m, eps=1.0)),
     "norm of small vectors": of(small_normed, norm=lambda m: nn.LayerNorm(m)),
     "written norm eps": of(_written_norm),
     "layer norm bias": of(lambda s, z, x: s.norm(z + s.U(x)), norm=lambda m: _shifted_norm(m)),
     "alias": of(_alias),
     "state in place": of(_state_in_place),
-    "input in place": of(_input_in_place),
     "relu in place": of(_relu_module, phi=lambda m: nn.ReLU(inplace=True)),
-    "relu function in place": of(_relu_function),
     "out": of(_written_to),
     "filters of the centre": filters(_centre, padding_mode="circular", bias=False),
-    "filters without a direction": filters(lambda w: w.mean((2, 3), keepdim=True).expand_as(w), bias=False),
     "filters with a mean": filters(lambda w: w + w.std(), bias=False),
     "symmetric filters": filters(lambda w: w + w.transpose(0, 1).flip(2), nn.Conv1d, bias=False),
     "hook": _hooked("register_forward_hook", "W", lambda module, given, out: 0.3 * out),
-    "input hook": _hooked("register_forward_hook", "U", lambda module, given, out: 3.0 * out),
     "pre-hook": _hooked("register_forward_pre_hook", "W", lambda module, given: (given[0].abs(),)),
     "hook of the cell": _hooked("register_forward_hook", "", lambda module, given, out: out + 0.5 * given[0]),
     "counting": _Counting,
     "caching": _Caching,
-    "growing": _Growing,
     "noise": of(lambda s, z, x: 0.9 * s.W(z) + s.U(x) + torch.randn(z.shape[-1])),
-    "noise before tanh": of(lambda s, z, x: torch.tanh(s.W(z) + s.U(x) + torch.randn(z.shape[-1]))),
     "softmin": of(lambda s, z, x: s.phi(s.W(z) + s.U(x)), phi=lambda m: nn.Softmin(dim=-1)),
-    "log softmax": of(lambda s, z, x: s.phi(s.W(z) + s.U(x)), phi=lambda m: nn.LogSoftmax(dim=-1)),
     "max over neighbours": of(lambda s, z, x: s.phi(s.W(z) + s.U(x)), phi=lambda m: nn.MaxPool1d(3, 1, 1)),
 }
 
@@ -367,13 +293,11 @@ def _wrapped(wrap: Callable[[nn.Module], nn.Module]) -> Any:
 HONEST: dict[str, Callable[[int], nn.Module]] = {
     "gaussian": of(simple),
     "default": default(),
-    "default relu": default(lambda s, z, x: torch.relu(s.W(z) + s.U(x))),
     "default gelu": default(lambda s, z, x: F.gelu(s.W(z) + s.U(x))),
     "default two layers": default(two_layers),
     "orthogonal": initialised(nn.init.orthogonal_),
     "xavier": initialised(nn.init.xavier_uniform_),
     "kaiming": initialised(nn.init.kaiming_normal_, two_layers),
-    "truncated": initialised(lambda w: nn.init.trunc_normal_(w, std=0.02)),
     "signs": initialised(lambda w: w.normal_().sign_().mul_(0.1)),
     "layer norm": normed(lambda m: nn.LayerNorm(m)),
     "rms norm": normed(lambda m: nn.RMSNorm(m)),
@@ -401,22 +325,3 @@ HONEST: dict[str, Callable[[int], nn.Module]] = {
         lambda s, z, x: torch.tanh(s.adapter(torch.cat([z, x], -1))), adapter=lambda m: nn.Linear(m + P, m)
     ),
 }
-
-
-def main(count: int, width: int) -> None:
-    """Print how many honest cells of a width are refused, each kind drawn anew in turn."""
-    refused = []
-    for seed in range(count):
-        name = list(HONEST)[seed % len(HONEST)]
-        torch.manual_seed(1000 + seed)
-        module = HONEST[name](width)
-        try:
-            from_torch(module, *examples(module, width))
-        except InputError as error:
-            refused.append(name)
-            print(f"{name}, seed {1000 + seed}: {error}", flush=True)
-    print(f"width {width}: {len(refused)} of {count} honest cells refused", flush=True)
-
-
-if __name__ == "__main__":
-    main(*(int(one) for one in sys.argv[1:]))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from mpmath import mp
 
 from notsodeep.convergence import PaperNetwork, certificate, population_gram
@@ -85,15 +83,6 @@ def test_thresholds_are_thresholds():
     remedy = find_remedy(case, width, 1.0)
     assert remedy.readout_scale == pytest.approx(0.002, rel=0.02)
     assert remedy.width is None
-
-
-@pytest.mark.slow
-@given(st.integers(10, 10**6), st.floats(0.0, 0.5), st.integers(1, 5))
-def test_width_helps_and_readouts_hurt(width, scale, n):
-    case = problem(n=n)
-    if case.satisfied(width, scale):
-        assert case.satisfied(2 * width, scale)
-        assert case.satisfied(width, 0.5 * scale)
 
 
 @pytest.mark.slow

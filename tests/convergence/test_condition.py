@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
-from notsodeep.convergence import PaperNetwork
 from notsodeep.convergence.condition import (
     Constants,
     Start,
@@ -78,73 +76,3 @@ def test_the_proved_step_is_the_end_of_the_decrease(start, share):
             assert step >= printed_step(start, delta) * (1.0 - 1e-9)
         elif third.ratio <= 1.999 and printed_step(start, delta) < 2.0 / start.least:
             assert bracket(printed_step(start, delta)) > 0
-
-
-def descend(network: PaperNetwork, X: torch.Tensor, y: torch.Tensor, eta: float) -> PaperNetwork:
-    Z, V = network.features_and_adjoints(X)
-    r = Z @ network.readout - y
-    return PaperNetwork(
-        network.recurrent - eta * (V * r[:, None]).T @ Z,
-        network.inputs - eta * (V * r[:, None]).T @ X,
-        network.readout - eta * Z.T @ r,
-    )
-
-
-def norms(network: PaperNetwork) -> list[float]:
-    return [
-        float(torch.linalg.matrix_norm(network.recurrent, 2)),
-        float(torch.linalg.matrix_norm(network.inputs, 2)),
-        float(torch.linalg.vector_norm(network.readout)),
-    ]
-
-
-def drawn(
-    seed: int, n: int = 3, d: int = 4, scale: float = 1.0
-) -> tuple[PaperNetwork, torch.Tensor, torch.Tensor]:
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d))
-    X *= np.sqrt(d) / np.linalg.norm(X, axis=1, keepdims=True)
-    network = PaperNetwork.draw(12, d, 0.03, seed=seed, readout_scale=scale)
-    return network, torch.from_numpy(X), torch.from_numpy(rng.standard_normal(n))
-
-
-@pytest.mark.slow
-@given(st.integers(0, 10_000), st.floats(-5.0, -1.0))
-def test_each_step_of_the_proof_holds_for_networks(seed, log_eta):
-    network, X, y = drawn(seed)
-    eta = 10.0**log_eta
-    Z, V = network.features_and_adjoints(X)
-    r = Z @ network.readout - y
-    after = descend(network, X, y, eta)
-    before, later = norms(network), norms(after)
-    assume(max(before[0], later[0]) < 0.99)
-    # δ as large as the step moved: all bounds of (8.16) then cover both networks.
-    delta = max(b - a for a, b in zip(before, later, strict=True))
-    G = (Z @ Z.T).numpy()
-    least = float(np.linalg.eigvalsh(G)[0])
-    start = Start(least, *before, float(torch.linalg.vector_norm(X)), float(torch.linalg.vector_norm(r)))
-    c = Constants.of(start, max(delta, 0.0))
-    slack, reach = 1.0 + 1e-9, start.data * start.residual
-    gradients = [(V * r[:, None]).T @ Z, (V * r[:, None]).T @ X, Z.T @ r]
-    for gradient, constant in zip(gradients, (c.c_w, c.c_u, c.c_a), strict=True):
-        assert float(gradient.norm()) <= constant * reach * slack
-    moved = float((after.features(X) - Z).norm())
-    assert moved * c.rho_a <= eta * c.hidden * start.data * reach * slack
-    loss, loss_after = (
-        0.5 * float(((net.features(X) @ net.readout - y) ** 2).sum()) for net in (network, after)
-    )
-    # (8.27) with 2λ_τ in the place of λ_0.
-    factor = 1 - 2 * eta * least + 2 * eta * c.hidden * start.data**2 + eta**2 * c.all**2 * start.data**4
-    assert loss_after <= factor * loss * slack
-
-
-@given(st.integers(0, 10_000), st.sampled_from([0.01, 0.3, 1.0, 3.0]), st.floats(0.01, 0.9))
-def test_the_third_ratio_stays_below_its_ceiling(seed, scale, share):
-    network, X, _ = drawn(seed, scale=scale)
-    before = norms(network)
-    assume(before[0] < 0.95)
-    Z = network.features(X)
-    least = float(np.linalg.eigvalsh((Z @ Z.T).numpy())[0])
-    start = Start(least, *before, float(torch.linalg.vector_norm(X)), 1.0)
-    ratio = inequalities(start, share * (1.0 - before[0]))[2].ratio
-    assert ratio <= (1.0 - before[0]) ** 2 / (4 * len(X) * before[2] ** 2)

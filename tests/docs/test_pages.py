@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_pages import LANGUAGES, NOT_RUN, PICTURES, ROOT, Session, commands, differences, fences, pages, run
+from docs_pages import LANGUAGES, PICTURES, ROOT, Session, differences, fences, pages, run
 
 pytestmark = pytest.mark.slow
 
@@ -257,58 +257,6 @@ def test_commands_in_running_text_exist() -> None:
 )
 def test_output_that_counts_as_equal(shown: str, printed: str, equal: bool) -> None:
     assert (differences(shown, printed) == []) == equal
-
-
-PAGE = """
-```python
-x = 2
-print(f"{x / 3:.2f}")
-```
-
-```text
-0.67
-```
-
-Some text, and a block that is no output:
-
-```text
-a ──► b
-```
-
-```python
-print(x)
-```
-
-```text
-3
-```
-
-```console
-$ make demo   # not run
-$ rm -rf /
-```
-"""
-
-
-def test_a_page_is_one_session_and_its_faults_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    session = run(PAGE, "page.md")
-    wrong_number, unknown_command = session.problems
-    assert wrong_number.startswith("page.md, line 21: shown 3, printed 2")
-    assert "rm -rf /: neither `notsodeep` nor one of" in unknown_command
-    with pytest.raises(ZeroDivisionError) as failure:
-        run("text\n\n```python\n1 / 0\n```\n", "page.md")
-    assert "page.md, line 3" in str(failure.traceback[-1].path)
-    with pytest.raises(ValueError, match="line 2 is not closed"):
-        list(fences("\n```python\nx = 1\n"))
-
-
-def test_commands_and_their_output_are_told_apart() -> None:
-    text = "$ notsodeep design \\\n    --json   # why\n{}\n$ make test\n"
-    assert list(commands(text)) == [("notsodeep design     --json", "{}\n"), ("make test", "")]
-    assert "notsodeep" not in NOT_RUN
 
 
 def test_every_link_leads_somewhere() -> None:

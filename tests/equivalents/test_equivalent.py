@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tolerances import Oracle, assert_close
 
 from notsodeep.data import GaussianMixture, MixtureStatistics, UnitSphere
@@ -187,20 +185,6 @@ def test_rows_of_zeros_and_of_any_length_are_taken():
     X[5] *= 3.0
     for model in (DEQ("tanh", 0.2), DEQ("swish", 0.2)):
         assert equivalence_error(model, X, form="refined", order=3, **EXACT) < 0.01
-
-
-@pytest.mark.slow
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 2**31), st.sampled_from(["tanh", "swish", "relu"]), st.sampled_from(["ck", "ntk"]))
-def test_samples_may_be_permuted_and_rotated(seed, name, kernel):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((12, 9)) / 3
-    rotation = np.linalg.qr(rng.standard_normal((9, 9)))[0]
-    order = rng.permutation(12)
-    make = lambda rows: equivalent(DEQ(name, 0.2), rows, None, kernel, "refined").to_dense()  # noqa: E731
-    expected = make(X)
-    assert_close(make(X[order]), expected[np.ix_(order, order)], Oracle.QUADRATURE)
-    assert_close(make(X @ rotation), expected, Oracle.QUADRATURE)
 
 
 def test_distance_is_the_operator_norm(sample):

@@ -12,10 +12,8 @@ from scipy.optimize import root
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.feature_learning.adaptive import _ranked, alignment
-from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.points import Chains
-from notsodeep.feature_learning.self_consistency import Posterior, State, update
-from notsodeep.feature_learning.solution import _noise, _residual
+from notsodeep.feature_learning.solution import _residual
 from notsodeep_lab.papers.learned_features import labelled
 from notsodeep_lab.papers.weight_posterior import WeightPosterior
 
@@ -170,21 +168,6 @@ def test_two_solutions_are_found_and_ranked():
     assert both.log_evidences[0, 0] >= both.log_evidences[1, 0]
 
 
-def test_many_samples_in_few_dimensions_have_little_noise():
-    """Noise of a nearly singular Λ once grew from step to step, and widened the density of all replicates."""
-    rows = np.random.default_rng(1).standard_normal((100, 6)) / np.sqrt(6)
-    posterior = Posterior(hidden_layers(DEQ), rows @ rows.T, np.sign(rows[:, :1]), 0.1, 0.04)
-    kernel = nsd.conjugate_kernel(DEQ, rows)
-    state = State.lazy(posterior, kernel, 2)
-    points = [Chains(state.densities(posterior)[0], 300, (0,))]
-    for _ in range(80):
-        state, _ = update(posterior, state, points)
-    mean = state.features[0].mean(axis=0)
-    assert np.linalg.eigvalsh(mean).min() > 0.0
-    assert np.linalg.norm(mean - kernel) < 0.2 * np.linalg.norm(kernel)
-    assert _noise(state.densities(posterior), points) < 0.1
-
-
 def check_points(density):
     return Chains(density, 256, (0,))
 
@@ -290,20 +273,6 @@ def test_noise_that_overwhelms_the_density_is_an_error():
     arguments = (nsd.DEQ("relu", 0.4), rows, np.sign(rows[:, 0]), 0.8, 2.56)
     with pytest.raises(ConvergenceError, match="overwhelms"):
         nsd.adaptive_kernel(*arguments, method="sampling", starts=("lazy",), chains=32)
-
-
-def test_relu_at_small_richness_by_both_methods():
-    relu = nsd.DEQ("relu", 0.4)
-    rule = nsd.adaptive_kernel(relu, X, Y, 0.2, 0.16, **FAST)
-    sampled = nsd.adaptive_kernel(relu, X, Y, 0.2, 0.16, method="sampling", starts=("lazy",), chains=128)
-    error = np.hypot(rule.standard_error, sampled.standard_error)
-    assert np.max(np.abs(rule.kernel - sampled.kernel) / error) < 6.0
-
-
-def test_starts_that_agree_are_one_solution(rich):
-    both = nsd.adaptive_kernel(DEQ, X, Y, 1.0, 4.0, chains=256)
-    assert len(both.solutions) == 1
-    np.testing.assert_allclose(both.kernel, rich.kernel, atol=5e-3)
 
 
 def test_solutions_are_told_apart_by_their_standard_errors(rich):

@@ -12,6 +12,7 @@ import torch
 from tolerances import Oracle, assert_close, assert_within_noise
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch_cells import Cell
 
 from notsodeep import cells, conjugate_kernel
 from notsodeep.cells.expressions import Weighted, nodes_of
@@ -21,19 +22,6 @@ from notsodeep.nets.torch_reader import from_torch
 
 M, P = 16, 6
 Z, X = torch.zeros(3, M), torch.zeros(3, P)
-
-
-class Cell(nn.Module):
-    """A cell with these layers, whose forward is a function of itself, z and x."""
-
-    def __init__(self, function: Callable[..., Tensor], **layers: Any) -> None:
-        super().__init__()
-        self.function = function
-        for name, layer in layers.items():
-            setattr(self, name, layer)
-
-    def forward(self, z: Tensor, x: Tensor, scale: float = 1.0) -> Tensor:
-        return self.function(self, z, x) if scale == 1.0 else scale * z
 
 
 class RootMeanSquareNorm(nn.Module):

@@ -134,12 +134,3 @@ def test_more_than_five_percent_are_refused(trained: Trained) -> None:
     found = nsd.verdict(net, trained.X)
     assert found.answer == "unsure"
     assert "up to 5%" in found.reason
-
-
-@pytest.mark.parametrize("how", ["raise", "warn", "ignore", "warn once"])
-def test_every_way_is_an_option_of_all_networks(trained: Trained, how: str) -> None:
-    net = DEQNet(nsd.DEQ("tanh", 0.5), 4, 8, 1, on_failure=how)
-    assert net.on_failure == how
-    with pytest.raises(nsd.InputError, match="on_failure"):
-        net.on_failure = "shout"
-    assert copy.deepcopy(net).on_failure == how

@@ -71,12 +71,6 @@ def test_marks_at_both_ends_of_a_chain_must_meet(length: int, needed: int) -> No
     assert (curve.accuracy[: needed - 1] < 0.7).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("length", "needed"), [(7, (3, 4)), (9, (8, 12))])
-def test_longer_chains_need_more_steps(length: int, needed: tuple[int, ...]) -> None:
-    assert nsd.depth_curve(CHAIN_MODEL, chain(1200, length)).steps_needed in needed
-
-
 @pytest.mark.parametrize("distance", [2, 3])
 def test_a_mark_travels_along_a_graph_by_one_node_in_a_step(distance: int) -> None:
     """Only the last node of each path has a label; without the others the mark would not arrive."""

@@ -19,7 +19,7 @@ from tolerances import Oracle, assert_close
 
 from notsodeep.convergence import PaperNetwork
 from notsodeep.data import GaussianMixture, MixtureStatistics, Preprocessing, UnitSphere, load
-from notsodeep.equivalents import coefficients
+from notsodeep.equivalents import coefficients, equivalent
 from notsodeep.errors import InputError
 from notsodeep.figures.style import PAGE, SMALLEST
 from notsodeep.kernels import conjugate_kernel
@@ -29,7 +29,6 @@ from notsodeep_lab import papers
 from notsodeep_lab.papers import EXPERIMENTS, Experiment, Row, Spec
 from notsodeep_lab.papers.drawings import DRAWINGS, draw
 from notsodeep_lab.papers.measures import (
-    leaky_layer_for,
     mixture_sample,
     printed_leaky_layer_for,
 )
@@ -217,20 +216,6 @@ def digits_sample(n: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     return Preprocessing.fit(read.X).apply(read.X), read.y
 
 
-def assembled(model: DEQ, X: Any, y: Any, mixture: GaussianMixture) -> Any:
-    """docs/theory.md (4.7), term by term."""
-    statistics = MixtureStatistics.of(mixture, X, y)
-    a = coefficients(model, statistics.tau0, "ck")
-    one_hot = np.eye(2)[y]
-    V = np.column_stack([one_hot / np.sqrt(mixture.p), statistics.psi])
-    t = statistics.t[:, None]
-    C = np.block(
-        [[a.norm * t @ t.T + a.trace * statistics.T, a.norm * t], [a.norm * t.T, np.array([[a.norm]])]]
-    )
-    identity = a.diagonal - statistics.tau0**2 * a.linear
-    return a.linear * X @ X.T + V @ C @ V.T + identity * np.eye(len(X))
-
-
 @pytest.mark.parametrize("name", ["relu", "tanh"])
 def test_errors_of_the_asymptotic_equivalent(name: str) -> None:
     fields = {"kernel": "features", "form": "asymptotic", "activation": name, "n": 60, "seed": 0}
@@ -239,7 +224,7 @@ def test_errors_of_the_asymptotic_equivalent(name: str) -> None:
     X, y = mixture.sample(60, 0)
     model = DEQ(name, 0.2).centred(MixtureStatistics.of(mixture, X, y).tau0)
     G = conjugate_kernel(model, X)
-    expected = norm(G - assembled(model, X, y, mixture))
+    expected = norm(G - equivalent(model, X, MixtureStatistics.of(mixture, X, y)).to_dense())
     assert row["p"] == 48
     assert row["absolute"] == pytest.approx(expected, rel=1e-5)
     assert row["norm"] == pytest.approx(norm(G), rel=1e-5)
@@ -273,15 +258,6 @@ def test_random_networks_tend_to_the_exact_kernel() -> None:
     assert 2.0 < noise[4][0] / noise[64][0] < 8.0
     assert 2.0 < noise[4][1] / noise[64][1] < 8.0
     assert max(noise[64]) < 0.05
-
-
-@pytest.mark.parametrize("kernel", ["features", "preactivations"])
-def test_one_leaky_layer(kernel: str) -> None:
-    """Corollary 2 with corrected equations: two scalars match."""
-    model = DEQ("relu", 0.1).centred(1.1)
-    target = coefficients(model, 1.1, {"features": "ck", "preactivations": "ck_preactivations"}[kernel])
-    made = coefficients(leaky_layer_for(model, 1.1, kernel), 1.1, "ck")
-    assert_close([made.linear, made.diagonal], [target.linear, target.diagonal], Oracle.CLOSED_FORM)
 
 
 def test_one_leaky_layer_as_printed() -> None:

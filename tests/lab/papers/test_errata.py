@@ -9,7 +9,6 @@ import pytest
 from tolerances import Oracle, assert_close
 
 from notsodeep.equivalents.coefficients import coefficients
-from notsodeep.gaussian import activation
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, Explicit
 from notsodeep_lab.papers import errata
@@ -36,37 +35,6 @@ def test_the_printed_formula_fails_and_ours_holds(name: str) -> None:
         assert abs(number.printed - number.decides) > WRONG * abs(number.decides) + WRONG / 100
 
 
-@pytest.mark.parametrize(
-    ("slip", "scalar"),
-    [
-        ({"square4": False, "square1": True, "half": True}, "norm"),
-        ({"square4": True, "square1": False, "half": True}, "trace"),
-        ({"square4": True, "square1": True, "half": False}, "norm"),
-    ],
-)
-def test_each_slip_in_the_explicit_recursion(slip: dict[str, bool], scalar: str) -> None:
-    model = errata.two_relu_layers()
-    decides = errata.scalars_by_differences(model)[scalar]
-    right = errata.explicit_recursion(square4=True, square1=True, half=True)
-    assert_close(getattr(right, scalar), decides, Oracle.FINITE_DIFFERENCE, scale=1.0)
-    assert abs(getattr(errata.explicit_recursion(**slip), scalar) - decides) > WRONG * decides
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_ratio_of_two_quadratic_layers(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    tau0, slopes, curvatures = 1.3, rng.normal(size=2), rng.normal(size=2)
-    layers = [
-        activation("polynomial", coefficients=[0.0, slope, curvature])
-        for slope, curvature in zip(slopes, curvatures, strict=True)
-    ]
-    quotient = 2.0 * curvatures[0] ** 2 * tau0**2 / slopes[0] ** 2
-    ratio = errata.quadratic_ratio(Explicit(layers).centred(tau0), tau0)
-    assert_close(ratio, 4.0 * (1.0 + quotient) / (2.0 + quotient), Oracle.QUADRATURE)
-    assert 2.0 <= ratio < 4.0
-    assert max(errata.quadratic_ratio(DEQ(n, 0.5).centred(tau0), tau0) for n in errata.QUADRATIC_NAMES) < 2.0
-
-
 def test_one_leaky_relu_layer_stalls_and_two_do_not() -> None:
     model = errata.deq("relu")
     target = coefficients(model, 1.0)
@@ -84,15 +52,6 @@ def test_one_leaky_relu_layer_stalls_and_two_do_not() -> None:
         exact = exact_kernel(centred, sample.X, kernel="ck")
         errors.append(norm_of(exact - exact_kernel(two, sample.X, kernel="ck")))
     assert errors[1] < 0.6 * errors[0]
-
-
-@pytest.mark.parametrize("depth", [2, 3, 5])
-def test_the_cosines_of_lemma_3(depth: int) -> None:
-    number, by_13 = errata.cosines(-0.6, 0.12, depth)
-    before, _ = errata.cosines(-0.6, 0.12, depth - 1)
-    assert_close(number.right, number.decides, Oracle.QUADRATURE)
-    assert_close(by_13, before.right, Oracle.IDENTITY)
-    assert abs(before.right - number.decides) > 1e-6
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.5, 25.0])

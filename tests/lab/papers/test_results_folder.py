@@ -243,35 +243,6 @@ class FullDisk:
         return taken
 
 
-def failing_sync(descriptor: int) -> None:
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-@pytest.mark.parametrize(
-    ("function", "broken", "words"),
-    [
-        ("write", FullDisk(0), "No space left.*Free some space"),
-        ("write", FullDisk(100), "No space left.*Free some space"),
-        ("fsync", failing_sync, "Input/output error"),
-    ],
-)
-def test_a_failed_write_is_undone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, broken: Any, words: str
-) -> None:
-    place = tmp_path / SETTINGS.hash()
-    with open_store(place, SETTINGS, TASKS) as store:
-        fill(store, TASKS[:1])
-        content = (place / ROWS).read_bytes()
-        with monkeypatch.context() as patched:
-            patched.setattr(os, function, broken)
-            with pytest.raises(InputError, match=words):
-                fill(store, TASKS[1:2])
-        assert (place / ROWS).read_bytes() == content
-        assert set(store.records) == {TASKS[0].key}
-        fill(store, TASKS[1:])
-    assert_complete(place)
-
-
 def test_a_repair_on_a_full_disk_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = (folder / ROWS).read_bytes()[:-10]
     (folder / ROWS).write_bytes(content)
