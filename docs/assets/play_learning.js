@@ -1,7 +1,7 @@
 // Accuracy before training, on two Gaussian classes: docs/theory.md (11.7)-(11.14) for one output and infinite width.
 window.playLearning = (function () {
   "use strict";
-  const { times, dot, trace, zeros, inverse, eigen, product, minimum } = window.playMatrices;
+  const { times, dot, trace, zeros, solvePair, eigen, product, minimum } = window.playMatrices;
   const { normalCdf } = window.playTheory;
 
   // Gauss-Hermite rule of 7 points for the standard normal law: nodes, and shares of each.
@@ -184,7 +184,7 @@ window.playLearning = (function () {
       if (size < least) {
         least = size;
         const slope = CLASSES.map((a) => CLASSES.map((b) => (a === b ? 1 : 0) - (second[a][b] * eta[b]) / (floor[a] + first[a])));
-        change = times(inverse(slope), gap);
+        change = solvePair(slope, gap);
       }
       eta = eta.map((value, a) => value * Math.exp(change[a]));
     }
@@ -211,7 +211,7 @@ window.playLearning = (function () {
     const fixed = classes.map((one) => CLASSES.reduce((sum, b) =>
       sum + rates[b] * (form(one, directions[b]) - 2 * left[b] ** 2 * form(one, images[b])), 0));
     const system = CLASSES.map((a) => CLASSES.map((b) => (a === b ? 1 : 0) - second[a][b] * rates[b]));
-    const errors = times(inverse(system), bias.map((value, a) => value + fixed[a]));
+    const errors = solvePair(system, bias.map((value, a) => value + fixed[a]));
     const accuracies = CLASSES.map((a) => {
       const variance = spread[a] + errors[a] - bias[a], score = TARGETS[a] * dot(classes[a].mean, weights);
       return variance > 0 ? normalCdf(score / Math.sqrt(variance)) : 0.5;

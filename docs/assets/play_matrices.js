@@ -7,23 +7,10 @@ window.playMatrices = (function () {
   const trace = (a) => a.reduce((sum, row, k) => sum + row[k], 0);
   const zeros = (rows, columns) => Array.from({ length: rows }, () => new Array(columns).fill(0));
 
-  // The inverse by Gauss and Jordan with pivots.
-  function inverse(matrix) {
-    const size = matrix.length;
-    const work = matrix.map((row, i) => [...row, ...row.map((_, j) => (i === j ? 1 : 0))]);
-    for (let k = 0; k < size; k++) {
-      let pivot = k;
-      for (let i = k + 1; i < size; i++) if (Math.abs(work[i][k]) > Math.abs(work[pivot][k])) pivot = i;
-      [work[k], work[pivot]] = [work[pivot], work[k]];
-      const scale = 1 / work[k][k];
-      for (let j = k; j < 2 * size; j++) work[k][j] *= scale;
-      for (let i = 0; i < size; i++) {
-        const factor = work[i][k];
-        if (i === k || factor === 0) continue;
-        for (let j = k; j < 2 * size; j++) work[i][j] -= factor * work[k][j];
-      }
-    }
-    return work.map((row) => row.slice(size));
+  // The solution of two equations.
+  function solvePair([[a, b], [c, d]], [x, y]) {
+    const determinant = a * d - b * c;
+    return [(d * x - b * y) / determinant, (a * y - c * x) / determinant];
   }
 
   // Eigenvalues of a symmetric matrix in ascending order and its eigenvectors in columns, by Jacobi's rotations.
@@ -85,5 +72,5 @@ window.playMatrices = (function () {
     return left[1] < right[1] ? left : right;
   }
 
-  return { times, dot, trace, zeros, inverse, eigen, product, minimum };
+  return { times, dot, trace, zeros, solvePair, eigen, product, minimum };
 })();

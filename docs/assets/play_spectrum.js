@@ -186,5 +186,5 @@ window.playSpectrum = (function () {
     };
   }
 
-  return { spectrum, cubicRoots };
+  return { spectrum };
 })();

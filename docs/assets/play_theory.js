@@ -273,5 +273,5 @@ window.playTheory = (function () {
     return { p, means: [-distance / 2, distance / 2], variances: [1 - spread / Math.sqrt(p), 1 + spread / Math.sqrt(p)] };
   }
 
-  return { activations, moments, models, mixture, deq, explicit, erf, normalCdf, secondDerivative, firstDerivative, mean };
+  return { activations, models, mixture, normalCdf };
 })();
