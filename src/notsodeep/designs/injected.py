@@ -119,11 +119,11 @@ def values_at(model: Model, pairs: Pairs, kernel: str) -> Array:
 
 def samples_target(model: Model, samples: Array, kernel: str) -> KernelTarget:
     """The model's exact kernels at evenly drawn pairs of samples."""
-    chosen, names = chosen_pairs(model, samples), kernels_of(kernel)
-    used, places = np.unique(np.append(chosen.rows, chosen.columns), return_inverse=True)
+    (pairs, rows, columns, shares), names = chosen_pairs(model, samples), kernels_of(kernel)
+    used, places = np.unique(np.append(rows, columns), return_inverse=True)
     rows, columns = np.split(places, 2)
     values = tuple(exact_kernel(model, samples[used], kernel=name)[rows, columns] for name in names)
-    return KernelTarget(chosen.pairs, names, values, chosen.shares)
+    return KernelTarget(pairs, names, values, shares)
 
 
 # --- the fit ----------------------------------------------------------------------------------------------------------
@@ -133,14 +133,17 @@ class InjectedFit:
     """Least squares for the logarithms of (output scale, weights, inject), from a start.
 
     Args:
-        model: the model, whose activation and bias the networks have.
-        target: the kernels that they are to have.
-        centre: the norm at which layers are centred; None for the activation as it is.
+        target: the kernels that the networks are to have.
+        kernels: computes the kernels of a network at the pairs of the target.
     """
 
-    def __init__(self, model: DEQ | ConvDEQ, target: KernelTarget, centre: float | None) -> None:
-        self.target = target
-        self.kernels = PairKernels(model.activation, target.pairs, centre, model.bias2)
+    def __init__(self, target: KernelTarget, kernels: PairKernels) -> None:
+        self.target, self.kernels = target, kernels
+
+    @classmethod
+    def of(cls, model: DEQ | ConvDEQ, target: KernelTarget, centre: float | None) -> InjectedFit:
+        """The fit of networks with the activation and the bias of a model, centred at the norm `centre` if given."""
+        return cls(target, PairKernels(model.activation, target.pairs, centre, model.bias2))
 
     def distance(self, logs: Array, *, rescale: bool = True) -> float:
         """The distance of a network's kernels, with the best output scale unless `rescale` is false."""
@@ -223,7 +226,7 @@ class InjectedFamily(NetworkFamily):
         model, centre = self._checked(task)
         rows = model.dense if isinstance(model, ConvDEQ) else model
         target = reference_target(rows, task.tau0, task.kernel)
-        fit = InjectedFit(model, target, centre)
+        fit = InjectedFit.of(model, target, centre)
         logs = fit.closest(cut_start(model, self.layers))
         return self._solution(model, centre, logs, fit.distance(logs))
 
@@ -263,12 +266,12 @@ class InjectedSolution(FamilySolution):
         family, model = self.family, task.model
         if not isinstance(family, InjectedFamily) or not isinstance(model, DEQ | ConvDEQ):
             raise InputError("Only a DEQ or a ConvDEQ has an injected network.")
-        fit = InjectedFit(model, samples_target(model, samples, task.kernel), self.centre)
+        fit = InjectedFit.of(model, samples_target(model, samples, task.kernel), self.centre)
         logs = fit.closest(min(self.logs, cut_start(model, family.layers), key=fit.distance))
         if not isinstance(model, DEQ):
             return family._solution(model, self.centre, logs, fit.distance(logs))
         # Of rows the distance around τ0 is kept, which says what the network is beyond these rows.
-        around = InjectedFit(model, reference_target(model, task.tau0, task.kernel), self.centre)
+        around = InjectedFit.of(model, reference_target(model, task.tau0, task.kernel), self.centre)
         return family._solution(model, self.centre, logs, around.distance(logs, rescale=False))
 
 
@@ -287,14 +290,6 @@ class FlowKernels(PairKernels):
         again = inject[-1] * self.pairs.read(self.pairs.cross, self.pairs.squares)
         last = weights[-1] * features + again
         return last, last + weights[-1] * tangent + again
-
-
-class FlowFit(InjectedFit):
-    """Least squares for the variances of a twin."""
-
-    def __init__(self, phi: Activation, target: KernelTarget) -> None:
-        self.target = target
-        self.kernels = FlowKernels(phi, target.pairs, None)
 
 
 def flow_design(
@@ -328,7 +323,7 @@ def flow_design(
     fits = []
     # A cell may have several activations: the one whose layers come closest is taken.
     for phi in (model.activation,) if isinstance(model, NeuralODE) else model.activations:
-        around, fit = FlowFit(phi, known), FlowFit(phi, target)
+        around, fit = (InjectedFit(one, FlowKernels(phi, one.pairs, None)) for one in (known, target))
         logs = around.closest(_start(model, depth))
         logs = logs if samples is None else fit.closest(logs)
         fits.append((fit.distance(logs), around.distance(logs, rescale=False), logs, phi))

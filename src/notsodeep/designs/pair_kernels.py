@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -108,23 +108,12 @@ class ImagePairs(Pairs):
         return np.concatenate([*means])
 
 
-@dataclass(frozen=True)
-class ChosenPairs:
-    """Pairs of some samples, and the places of their kernels in a matrix.
-
-    Attributes:
-        pairs: the pairs.
-        rows, columns: places of the values that `Pairs.read` gives in the kernel matrix of the samples.
-        shares: for each value, the number of entries of the kernel matrix that it stands for.
-    """
-
-    pairs: Pairs
-    rows: Index
-    columns: Index
-    shares: Array
+# Pairs, the places in a kernel matrix (rows and columns) of the values that `Pairs.read` gives, and for each value the
+# number of entries of the matrix that it stands for.
+Chosen = tuple[Pairs, Index, Index, Array]
 
 
-def chosen_pairs(model: Model, samples: Array) -> ChosenPairs:
+def chosen_pairs(model: Model, samples: Array) -> Chosen:
     """Evenly drawn pairs of samples of a model, and samples with themselves."""
     if isinstance(model, ImageModel):
         return _of_images(model, samples)
@@ -135,18 +124,18 @@ def chosen_pairs(model: Model, samples: Array) -> ChosenPairs:
     )
 
 
-def _of_images(model: ImageModel, images: Array) -> ChosenPairs:
+def _of_images(model: ImageModel, images: Array) -> Chosen:
     pooled, positions = model.readout == "pool", int(np.prod(images.shape[2:]))
     wanted = max(FEWEST_PAIRS, MOST_ENTRIES // (positions**2 if pooled else positions))
     # No more images than make so many pairs: every image costs as much as a pair.
     used = spread(len(images), math.ceil(0.5 + math.sqrt(0.25 + 2.0 * wanted)))
     first, second, share = _drawn(len(used), wanted)
     alone = np.arange(len(used))
-    pairs = _image_pairs(
+    pairs: Pairs = _image_pairs(
         model, images[used], *((np.append(part, alone) if pooled else part) for part in (first, second))
     )
-    found = _chosen(pairs, first, second, share, alone, len(used))
-    return replace(found, rows=used[found.rows], columns=used[found.columns])
+    pairs, rows, columns, shares = _chosen(pairs, first, second, share, alone, len(used))
+    return pairs, used[rows], used[columns], shares
 
 
 def _image_pairs(model: ImageModel, images: Array, first: Index, second: Index) -> ImagePairs:
@@ -179,9 +168,9 @@ def _drawn(count: int, most: int) -> tuple[Index, Index, float]:
     return first[order], second[order], 2.0 * len(first) / max(len(order), 1)
 
 
-def _chosen(pairs: Pairs, first: Index, second: Index, share: float, alone: Index, count: int) -> ChosenPairs:
+def _chosen(pairs: Pairs, first: Index, second: Index, share: float, alone: Index, count: int) -> Chosen:
     shares = np.concatenate([np.full(len(first), share), np.full(len(alone), count / len(alone))])
-    return ChosenPairs(pairs, np.append(first, alone), np.append(second, alone), shares)
+    return pairs, np.append(first, alone), np.append(second, alone), shares
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------

@@ -118,12 +118,6 @@ class Design(Shown):
             lines.append(f"{layer.phi}{weights}{again}")
         return lines
 
-    def scalar_columns(self) -> tuple[list[float], list[float]]:
-        """The scalars of the model and of the network, in the order of `residuals`; none if it is not centred."""
-        if self.target is None or self.reached is None:
-            return [], []
-        return self.target.as_array().tolist(), self.reached.as_array().tolist()
-
     # --- text -----------------------------------------------------------------------------------------------------
 
     def to_json(self) -> str:

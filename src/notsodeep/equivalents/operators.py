@@ -23,22 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
-from scipy.sparse import diags_array
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy.sparse.linalg import LinearOperator
 
-from notsodeep.errors import ConvergenceError, InputError
+from notsodeep.errors import InputError
 from notsodeep.linalg.block_lanczos import SymmetricOperator
 from notsodeep.linalg.dense import solve_symmetric
 from notsodeep.validation import Array, as_number, as_real, as_right_sides, squared_norms
 
-# Up to this size a dense factorisation is quicker than an iteration, and 200 MB hold it.
-DENSE_LIMIT = 5000
-# Relative residual, by its recursion, and iterations of conjugate gradients.
-_RECURSION, _ITERATIONS = 1e-12, 2000
 # Directions of F below this fraction of the largest are left to the diagonal.
 _NO_DIRECTION = 1e-10
-# Beyond that size, more columns than this cost more to factorise than an iteration takes.
-COLUMN_LIMIT = 1500
 
 
 # --- parts: Gram terms Σ c_r D_r X Xᵀ D_r and low-rank terms U C Uᵀ --------------------------------------------------
@@ -251,38 +244,19 @@ class StructuredOperator(SymmetricOperator):
     def solve(self, b: ArrayLike, ridge: float = 0.0) -> Array:
         """Give x with (A + ridge·I) x = b, for one right side (n,) or several (n, m).
 
-        Through the columns where they are few, by a dense factorisation up to n = 5000, by conjugate
-        gradients beyond.
+        Through the columns where there are fewer than rows, otherwise by a factorisation of the dense matrix. Where
+        that is too large, `scipy.sparse.linalg.cg` takes the operator.
 
         Raises:
-            ConvergenceError: if the matrix is singular to working precision, or the iteration does not
-                converge (it needs a positive definite matrix). A larger ridge repairs both.
+            ConvergenceError: if the matrix is singular to working precision. A larger ridge repairs that.
         """
         right = as_right_sides(b, self.n)
         return self.plus_diagonal(ridge)._solved(right.reshape(self.n, -1)).reshape(right.shape)
 
     def _solved(self, block: Array) -> Array:
-        thin = self.is_thin and bool(np.all(self.own_diagonal > 0.0))
-        if thin and (self.n <= DENSE_LIMIT or self.columns <= COLUMN_LIMIT):
+        if self.is_thin and bool(np.all(self.own_diagonal > 0.0)):
             return self._solved_through_columns(block)
-        if self.n <= DENSE_LIMIT:
-            return solve_symmetric(self.to_dense(), block)
-        return np.stack([self._iterated(column) for column in block.T], axis=1)
-
-    def _iterated(self, right: Array) -> Array:
-        """A⁻¹ b by conjugate gradients with the diagonal as preconditioner."""
-        diagonal = self.diagonal()
-        if np.all(diagonal > 0.0):
-            solution, failed = cg(
-                self, right, rtol=_RECURSION, maxiter=_ITERATIONS, M=diags_array(1.0 / diagonal)
-            )
-            if not failed and np.isfinite(solution).all():
-                return np.asarray(solution)
-        raise ConvergenceError(
-            f"Conjugate gradients did not converge in {_ITERATIONS} iterations, or the operator is not"
-            " positive definite.",
-            "Give a larger ridge: solve(b, ridge=…).",
-        )
+        return solve_symmetric(self.to_dense(), block)
 
     def preconditioner(self, ridge: float) -> LinearOperator:
         """(A + ridge·I)⁻¹ with no eigenvalue above 1/ridge, which `scipy.sparse.linalg.cg` takes as `M` for a kernel.

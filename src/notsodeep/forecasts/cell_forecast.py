@@ -13,7 +13,7 @@ from notsodeep.cells.rates import Perturbations
 from notsodeep.cells.sample_terms import equilibrium_terms, loop_step, own_dual
 from notsodeep.cells.second_moments import DualOf, Moments, SampleTerms, Vector
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
+from notsodeep.forecasts.forecast_result import Forecast, GradientForecast, continued
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.moments import mehler, second_moment
 from notsodeep.models.cell_models import CellModel
@@ -58,9 +58,9 @@ def forecast_cell(model: CellModel, X: Any, max_steps: int) -> Forecast:
         numbers = _through_norms(model, layout, np.einsum("ij,ij->i", values, values))
     rate = np.abs(numbers.ends).max(axis=1)
     rate = np.maximum(rate, _late_ratio(numbers.residuals))
-    residuals = _continued(numbers.residuals, rate, steps)
+    residuals = continued(numbers.residuals, rate, steps)
     columns = steps if model.steps is None else steps + 1
-    errors = _continued(numbers.errors, rate, columns)
+    errors = continued(numbers.errors, rate, columns)
     errors[~(rate < 1.0)] = np.nan
     settled = rate < 1.0
     gradient = GradientForecast(
@@ -194,16 +194,6 @@ def _late_ratio(curve: Array) -> Array:
         ratios = curve[:, -3:] / curve[:, -4:-1]
     steady = np.ptp(ratios, axis=1) < 0.005 * ratios[:, -1]
     return np.where(steady & (curve[:, -1] > SMALL) & (ratios[:, -1] < 1.0), ratios[:, -1], 0.0)
-
-
-def _continued(curve: Array, rate: Array, columns: int) -> Array:
-    """A curve that falls with the rate after its last step; above 1 it stays where it is."""
-    if curve.shape[1] >= columns:
-        return curve[:, :columns].copy()
-    factor = np.minimum(np.where(np.isfinite(rate), rate, 1.0), 1.0)[:, None]
-    return np.concatenate(
-        [curve, curve[:, -1:] * factor ** np.arange(1, columns - curve.shape[1] + 1)], axis=1
-    )
 
 
 __all__ = ["forecast_cell"]

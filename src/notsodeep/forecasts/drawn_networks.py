@@ -12,7 +12,7 @@ import torch
 
 from notsodeep.errors import ConvergenceError
 from notsodeep.forecasts.cell_forecast import forecast_cell
-from notsodeep.forecasts.forecast_result import Forecast, GradientForecast
+from notsodeep.forecasts.forecast_result import Forecast, GradientForecast, continued
 from notsodeep.forecasts.jacobian_products import ADJOINT_TERMS
 from notsodeep.forecasts.measured import measure_network
 from notsodeep.forecasts.plain_iteration import SETTLES
@@ -48,7 +48,7 @@ def forecast_of_draws(
     shrunk = (settled.sum(axis=0) + 1.0) / (count + 2.0)
     outcome = [SETTLES if share > 0.5 else _most_frequent(draws, i) for i, share in enumerate(probability)]
     # A network without an equilibrium is infinitely far from it.
-    far = [_continued(one.errors, one.rate, columns + (model.steps is not None)) for one in draws]
+    far = [continued(one.errors, one.rate, columns + (model.steps is not None)) for one in draws]
     errors = _median([np.nan_to_num(each, nan=np.inf) for each in far])
     errors[np.isinf(errors)] = np.nan
     gradients = [np.broadcast_to(one.gradient.errors, (len(rate), ADJOINT_TERMS)) for one in draws]
@@ -57,7 +57,7 @@ def forecast_of_draws(
         _median(gradients)[nearest],
         np.minimum(rate, 1.0)[nearest],
     )
-    residuals = _median([_continued(one.residuals, one.rate, columns) for one in draws])
+    residuals = _median([continued(one.residuals, one.rate, columns) for one in draws])
     return Forecast(
         "measured", str(model), rate[nearest], residuals[nearest], errors[nearest], gradient,
         partial(_anderson, draws, nearest), probability[nearest],
@@ -86,22 +86,11 @@ def _most_frequent(draws: list[Forecast], sample: int) -> str:
     return str(max(zip(counts, names, strict=True), key=lambda pair: (pair[1] != SETTLES, pair[0]))[1])
 
 
-def _continued(curve: Array, rate: Array, columns: int) -> Array:
-    """Curves that fall with the rate after their last number; above 1 they stay where they are."""
-    known = np.pad(
-        curve[:, :columns], ((0, 0), (0, max(0, columns - curve.shape[1]))), constant_values=np.nan
-    )
-    ends = np.maximum((~np.isnan(known)).cumsum(axis=1).argmax(axis=1), 0)[:, None]
-    further = np.maximum(np.arange(columns) - ends, 0)
-    falling: Array = np.take_along_axis(known, ends, axis=1) * np.minimum(rate, 1.0)[:, None] ** further
-    return np.where(np.isnan(known), falling, known)
-
-
 def _anderson(draws: list[Forecast], nearest: Any) -> Array:
     """Medians of the residuals of Anderson acceleration."""
     curves = [one.anderson_residuals for one in draws]
     columns = max(curve.shape[1] for curve in curves)
-    known = [_continued(curve, np.zeros(len(curve)), columns) for curve in curves]
+    known = [continued(curve, np.zeros(len(curve)), columns) for curve in curves]
     return np.asarray(_median(known)[nearest])
 
 

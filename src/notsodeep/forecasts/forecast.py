@@ -23,6 +23,7 @@ from notsodeep.forecasts.forecast_result import (
     Forecast,
     GradientForecast,
     PhaseDiagram,
+    continued,
 )
 from notsodeep.forecasts.solver_recursion import SMALLEST, Anderson, distance_curve
 from notsodeep.forecasts.width_effects import log_growth, settling_probability
@@ -116,11 +117,13 @@ def _predict(model: Any, X: Any, width: int | None, max_steps: int) -> Forecast:
     wide_rate = np.maximum(spread, norm)
     rate, chance, error, remark = _at_width(fields, spread, norm, width)
     residuals = _curves(distance_curve, fields, loop or max_steps)
-    residuals = _padded(residuals, loop or residuals.shape[1])
+    still = np.ones(len(wide_rate))
+    # A curve that has reached rounding stays there.
+    residuals = continued(residuals, still, loop or residuals.shape[1])
     columns = loop + 1 if loop else residuals.shape[1]
     errors = np.full((len(rate), columns), np.nan)
     if np.isfinite(wide_rate).all():
-        errors = _padded(_curves(partial(distance_curve, to_limit=True), fields, columns), columns)
+        errors = continued(_curves(partial(distance_curve, to_limit=True), fields, columns), still, columns)
     if width is not None and (wide_rate < 1.0).any():
         size = width / fields.concentration
         residuals, errors = (_at_size(size, spread, norm, curve) for curve in (residuals, errors))
@@ -175,18 +178,14 @@ def _curves(compute: Callable[[Fields, int], Array], fields: Fields, max_steps: 
         at_once = max(1, (CHUNK if compute is not _anderson else 1) // forcing[0].size)
         parts = [forcing[i : i + at_once] for i in range(0, len(forcing), at_once)]
         curves = [compute(replace(fields, forcing=part), max_steps) for part in parts]
-        return np.concatenate([_padded(curve, max(each.shape[1] for each in curves)) for curve in curves])
+        columns = max(curve.shape[1] for curve in curves)
+        return np.concatenate([continued(curve, np.ones(len(curve)), columns) for curve in curves])
     nodes, place = np.unique(forcing, return_inverse=True)
     if len(nodes) <= NORMS:
         return np.asarray(compute(replace(fields, forcing=nodes[:, None]), max_steps)[place.reshape(-1)])
     nodes = np.concatenate([nodes[:1], np.geomspace(nodes[0], nodes[-1], NORMS)[1:-1], nodes[-1:]])
     logs = np.log(np.maximum(compute(replace(fields, forcing=nodes[:, None]), max_steps), 1e-300))
     return np.asarray(np.exp(CubicSpline(np.log(nodes), logs)(np.log(forcing[:, 0]))))
-
-
-def _padded(curve: Array, columns: int) -> Array:
-    """A curve that has reached rounding, continued by its last value."""
-    return np.pad(curve[:, :columns], ((0, 0), (0, max(0, columns - curve.shape[1]))), "edge")
 
 
 def _gradient(fields: Fields, rate: Array) -> GradientForecast:

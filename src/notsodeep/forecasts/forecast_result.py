@@ -266,6 +266,16 @@ class Forecast(Shown):
         return facts | {"rate": float(np.max(self.rate)), "width": self.width}
 
 
+def continued(curve: Array, rate: Array, columns: int) -> Array:
+    """Curves (samples, columns) that fall with the rate after their last number; above 1 they stay where they are."""
+    missing = max(0, columns - curve.shape[1])
+    known = np.pad(curve[:, :columns], ((0, 0), (0, missing)), constant_values=np.nan)
+    ends = (~np.isnan(known)).cumsum(axis=1).argmax(axis=1)[:, None]
+    further = np.maximum(np.arange(columns) - ends, 0)
+    factor = np.where(rate < 1.0, rate, 1.0)[:, None]
+    return np.where(np.isnan(known), np.take_along_axis(known, ends, axis=1) * factor**further, known)
+
+
 def _rate_words(rate: float) -> str:
     """A rate with the digits that show on which side of 1 it is."""
     near = max(abs(rate - 1.0), 1e-4)
@@ -296,4 +306,4 @@ class PhaseDiagram(Shown):
         return plot_phase_diagram(self, ax=ax)
 
 
-__all__ = ["SAFE_RATE", "Forecast", "GradientForecast", "PhaseDiagram"]
+__all__ = ["SAFE_RATE", "Forecast", "GradientForecast", "PhaseDiagram", "continued"]

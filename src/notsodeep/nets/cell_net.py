@@ -119,11 +119,6 @@ class CellNet(ExpressionNet):
         size = self.layer_size * (self.graph_size or 1)
         return CellSolver(self._solved_step, size, *self._options, self.on_failure, *keep)
 
-    @property
-    def solver_settings(self) -> str:
-        """Everything that determines how equilibria and their gradients are computed, as text."""
-        return "none" if self.steps is not None else f"{self._options[0]}, adjoint {self._options[1]}"
-
     def check_shape(self, shape: Sequence[int], name: str = "X") -> None:
         """Raise an error unless samples have the shape (n, *sample_shape), and a graph all of its nodes."""
         super().check_shape(shape, name)

@@ -219,11 +219,6 @@ class EquilibriumNet(Net):
         """Drop cached intermediate results, so that later results do not depend on earlier calls."""
         self._tracker = NormTracker()
 
-    @property
-    def solver_settings(self) -> str:
-        """Everything that determines how equilibria and their gradients are computed, as text."""
-        return f"{self._settings.solver}, adjoint {self._settings.adjoint}, bound {self.bound}"
-
     # --- contraction ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()

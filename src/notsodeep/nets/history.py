@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from notsodeep.display import Shown
 
@@ -65,7 +64,3 @@ class History(Shown):
     def last(self) -> Epoch | None:
         """The last finished epoch."""
         return self.rows[-1] if self.rows else None
-
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """The epochs as plain dictionaries."""
-        return [asdict(row) for row in self.rows]

@@ -160,11 +160,6 @@ class Net(nn.Module):
     def refuse_unsolved(self) -> None:
         """Raise an error if the last forward pass only warned of samples that did not converge."""
 
-    @property
-    def solver_settings(self) -> str:
-        """Everything that determines how equilibria and their gradients are computed, as text."""
-        return "none"
-
     def forward(self, X: Tensor) -> Tensor:
         """The outputs, (rows, out_features)."""
         return self.outputs(self.features(X))
