@@ -37,8 +37,6 @@ def mp_moments(phi: Reference, q: float, terms: int = 5) -> Moments:
         variance = mpf(q)
         if phi.pieces is not None:
             return mp_pieces(phi.pieces, variance, max(terms, 5))
-        if phi.coefficients is not None:
-            return _mp_polynomial(phi.coefficients, variance, max(terms, 5))
         if phi.wave:
             return mp_wave(phi.name, variance, max(terms, 5))
         return mp_quadrature(phi, q, terms)
@@ -175,28 +173,6 @@ def _truncated(left: Any, right: Any, order: int) -> Any:
     ends = [x ** (order - 1) * mpmath.npdf(x) if mpmath.isfinite(x) else mpf(0) for x in (left, right)]
     lower = (order - 1) * _truncated(left, right, order - 2) if order > 1 else mpf(0)
     return lower + ends[0] - ends[1]
-
-
-def _mp_polynomial(coefficients: Sequence[float], q: Any, terms: int) -> Moments:
-    exact = [mpf(c) for c in coefficients]
-    square = np.convolve(np.array(exact, dtype=object), np.array(exact, dtype=object))
-    slope = np.array([k * c for k, c in enumerate(exact)][1:] or [mpf(0)], dtype=object)
-    s = mpmath.sqrt(q)
-    mehler = [s**k * _derived(exact, q, k) / mpmath.sqrt(mpmath.factorial(k)) for k in range(terms)]
-    second_slope = _derived(list(square), q, 2) / 2
-    return _finish(
-        mehler, s, _derived(list(square), q, 0), second_slope, _derived(list(np.convolve(slope, slope)), q, 0)
-    )
-
-
-def _derived(coefficients: Sequence[Any], q: Any, k: int) -> Any:
-    """E of the k-th derivative of a polynomial: E[u^(2j)] = q^j (2j-1)!!."""
-    total = mpf(0)
-    for power, c in enumerate(coefficients):
-        if power >= k and (power - k) % 2 == 0:
-            half = (power - k) // 2
-            total += c * mpmath.ff(power, k) * q**half * mpmath.fac2(2 * half - 1)
-    return total
 
 
 def mp_wave(name: str, q: Any, terms: int) -> Moments:

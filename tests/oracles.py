@@ -124,13 +124,11 @@ def _conditional(phi: Reference, mean: Array, deviation: float, s2: float, nodes
 
 
 def closed_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual | None:
-    """F and F' in closed form where one is known (arc-cosine, arcsine, waves, polynomials), else None."""
+    """F and F' in closed form where one is known (arc-cosine, arcsine, waves), else None."""
     if phi.name == "erf":
         return _arcsine(q1, q2, rho)
     if phi.wave:
         return _wave_dual(phi.name, q1, q2, rho)
-    if phi.coefficients is not None:
-        return _polynomial_dual(phi, q1, q2, rho)
     if phi.pieces is not None and phi.kinks == (0.0,):
         return _arc_cosine(phi.pieces[1], q1, q2, rho)
     return None
@@ -164,16 +162,6 @@ def _wave_dual(name: str, q1: float, q2: float, rho: float) -> Dual:
     minus = -math.copysign(near, cross) * math.expm1(-2 * abs(cross))
     plus = near * (1 + math.exp(-2 * abs(cross)))
     return Dual(minus, plus) if name == "sin" else Dual(plus, minus)
-
-
-def _polynomial_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual:
-    """The Mehler series, finite for a polynomial, in mpmath."""
-    terms = len(phi.coefficients or ())
-    first, second = mp_moments(phi, q1, terms), mp_moments(phi, q2, terms)
-    pairs = [a * b for a, b in zip(first.mehler[:terms], second.mehler[:terms], strict=True)]
-    value = sum((pair * mpf(rho) ** k for k, pair in enumerate(pairs)), mpf(0))
-    slope = sum((k * pair * mpf(rho) ** (k - 1) for k, pair in enumerate(pairs) if k), mpf(0))
-    return Dual(float(value), float(slope / mpmath.sqrt(mpf(q1) * q2)))
 
 
 def exact_dual(phi: Reference, q1: float, q2: float, rho: float) -> Dual:

@@ -56,15 +56,8 @@ def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
 
 def test_verdict_and_distill_tell_one_story_about_a_trained_network(folder: Path) -> None:
     """The same candidates, agreements and certainty by both commands, and exit codes that agree."""
-    arguments = [
-        str(folder / "deq.pt"),
-        str(folder / "rows.npy"),
-        "--activation",
-        "relu",
-        "--epochs",
-        "1",
-        "--json",
-    ]
+    options = ["--activation", "relu", "--epochs", "1", "--json"]
+    arguments = [str(folder / "deq.pt"), str(folder / "rows.npy"), *options]
     for target, reached in (("0.8", True), ("0.9999", False)):
         judged, built = (
             CliRunner().invoke(app, [command, *arguments, "--target-agreement", target])

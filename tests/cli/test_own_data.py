@@ -261,6 +261,7 @@ def test_every_command_that_takes_data_takes_the_same_options() -> None:
         "--n",
         "--p",
         "--seed",
+        "--data-dir",
         "--data",
         "source",
     }

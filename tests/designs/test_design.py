@@ -148,22 +148,6 @@ def test_a_hard_tanh_layer_is_found_again(a: float, c: float, tau0: float, kerne
         assert found["c"] == pytest.approx(c, rel=1e-6)
 
 
-@pytest.mark.slow
-@settings(max_examples=4, deadline=None)
-@given(st.sampled_from(["relu", "gelu", "tanh", "elu"]), st.floats(0.3, 3.0), st.sampled_from(["ck", "ntk"]))
-def test_designs_scale_with_the_data(name: str, scale: float, kernel: str) -> None:
-    """φ_t(x) = t φ(x/t) at τ0 = t has the design of φ at τ0 = 1, its layers scaled in the same way."""
-    deq = DEQ(name, 0.2)
-    scaled = DEQ(deq.activation.scaled(amplitude=scale, gain=1.0 / scale), 0.2)
-    plain, other = design(deq, 1.0, kernel, "papers"), design(scaled, scale, kernel, "papers")
-    assert plain.family == other.family
-    x = np.linspace(-3.0, 3.0, 41)
-    if plain.family.split(" × ")[1] in ("hard_tanh", "leaky_relu"):
-        for one, two in zip(plain.network.layers, other.network.layers, strict=True):
-            np.testing.assert_allclose(two(scale * x), scale * one(x), rtol=1e-6, atol=1e-6 * scale)
-    check_exact(other, scaled, kernel)
-
-
 # --- verdicts and bad input ---------------------------------------------------------------------------------------
 
 

@@ -41,25 +41,6 @@ def test_lazy_limit_is_ridge_regression_with_the_conjugate_kernel():
     np.testing.assert_allclose(after.predict(NEW), nsd.conjugate_kernel(DEQ, NEW, X) @ weights, atol=2e-3)
 
 
-def test_linear_activation_solves_closed_equations():
-    rows = np.linalg.qr(RNG.standard_normal((5, 4)))[0].T + 0.1 * RNG.standard_normal((4, 5))
-    model, gamma, beta, gram = nsd.DEQ("identity", 0.4), 0.3, 1.0, rows @ rows.T
-
-    def mismatch(entries):
-        features = entries.reshape(4, 4)
-        inverse = np.linalg.inv(0.4 * features + 0.6 * gram)
-        conjugate = 0.4 * (inverse - inverse @ features @ inverse)
-        residuals = np.linalg.solve(features / gamma**2 + np.eye(4) / beta, Y)
-        precision = inverse + conjugate - np.outer(residuals, residuals) / gamma**2
-        return (features @ precision - np.eye(4)).ravel()
-
-    closed = root(mismatch, nsd.conjugate_kernel(model, rows).ravel(), tol=1e-12)
-    assert closed.success
-    after = nsd.adaptive_kernel(model, rows, Y, gamma, beta, starts=("lazy",))
-    assert after.change > 0.2
-    np.testing.assert_allclose(after.kernel, closed.x.reshape(4, 4), atol=2e-3)
-
-
 def quadrature_solution(sigma_a2, rows, y, gamma, beta):
     """(16.4) for two samples by a tensor grid, with the inverse form of Φ̂ and a general-purpose root finder."""
     grid = np.linspace(-7.0, 7.0, 161)

@@ -155,15 +155,6 @@ def test_default_rate_of_descent_is_half_of_where_it_diverges() -> None:
     assert np.diff(last_losses(2.05))[-1] > 0.0
 
 
-@pytest.mark.parametrize(("make", "mode", "optimizer", "loss"), LOOPS)
-def test_default_rates_learn(make: Any, mode: str, optimizer: str, loss: str) -> None:
-    net = make(mode)
-    history = fit(net, TRAIN, optimizer=optimizer, loss=loss, epochs=30, batch_size=25)
-    assert history.stopped is None
-    assert history.rows[-1].loss < 0.6 * history.rows[0].loss
-    assert history.rows[-1].accuracy > 0.75  # one in three by chance
-
-
 # --- divergence --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("mode", ["all", "readout"])
 def test_a_loss_that_is_not_finite_stops_training_in_the_last_good_state(mode: str) -> None:

@@ -28,16 +28,8 @@ def one_step(width: int, lr: float) -> list[np.ndarray]:
 
 def test_a_step_follows_the_gradient_of_the_net_up_to_its_scaling():
     width, sigma_w2 = 30, 0.1
-    net = DEQNet(
-        paper_model(sigma_w2),
-        5,
-        width,
-        1,
-        seed=4,
-        scaling="ntk",
-        dtype=torch.float64,
-        solver=SolverOptions(tolerance=1e-13),
-    )
+    exact = {"dtype": torch.float64, "solver": SolverOptions(tolerance=1e-13)}
+    net = DEQNet(paper_model(sigma_w2), 5, width, 1, seed=4, scaling="ntk", **exact)
     outputs = net(torch.from_numpy(X) / np.sqrt(5))[:, 0]
     (0.5 * (outputs - torch.from_numpy(Y)).square().sum()).backward()
     # W = √(2σ_w²/m) A, U = √(2/d) B, a = readout/√m: the chain rule multiplies by the same factors.
