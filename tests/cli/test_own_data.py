@@ -254,17 +254,7 @@ def test_help_fits_eighty_columns(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_command_that_takes_data_takes_the_same_options() -> None:
     group = typer.main.get_command(app)
-    shared = {
-        "--scale",
-        "--label-column",
-        "--labels",
-        "--n",
-        "--p",
-        "--seed",
-        "--data-dir",
-        "--data",
-        "source",
-    }
+    shared = {"--scale", "--label-column", "--labels", "--n", "--p", "--seed", "--data", "source"}
     for name in ("kernel", "design", "certify", "predict", "verdict", "distill"):
         params = group.commands[name].params  # type: ignore[attr-defined]
         assert shared <= {option for one in params for option in one.opts}, name
