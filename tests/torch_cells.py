@@ -163,6 +163,41 @@ def _eye(w: Tensor) -> Tensor:
     return torch.eye(len(w))
 
 
+def _relu(s: Any, z: Tensor, x: Tensor) -> Tensor:
+    return torch.relu(s.W(z) + s.U(x))
+
+
+def _biased_by(name: str, factor: float) -> Any:
+    """A bias that is a multiple of the sums of rows of a matrix."""
+
+    def build(m: int) -> Cell:
+        made = cell(_relu, m, bias=True)
+        with torch.no_grad():
+            made.W.bias.copy_(factor * getattr(made, name).weight.sum(1))
+        return made
+
+    return build
+
+
+def _normal_bias(m: int) -> nn.Linear:
+    made = nn.Linear(1, m)
+    nn.init.normal_(made.bias)
+    return made
+
+
+def _cycle(length: int) -> Callable[[Tensor], Tensor]:
+    """A rotation to random directions of a permutation whose power of this length is the identity."""
+
+    def change(w: Tensor) -> Tensor:
+        places = torch.arange(len(w))
+        whole = len(w) // length * length
+        places[:whole] = places[:whole].reshape(-1, length).roll(1, 1).flatten()
+        Q = torch.linalg.qr(w)[0]
+        return Q @ _eye(w)[places] @ Q.T
+
+    return change
+
+
 def normed(norm: Callable[[int], nn.Module]) -> Any:
     """A residual step with a norm."""
     return of(lambda s, z, x: s.norm(z + s.V(torch.relu(s.W(z))) + s.U(x)), norm=norm)
@@ -203,6 +238,19 @@ def examples(module: nn.Module, m: int) -> tuple[Tensor, Tensor]:
 
 # The builders take a width. Some of these are read rightly after all: the tests compare with re-drawn modules.
 HOSTILE: dict[str, Callable[[int], nn.Module]] = {
+    "bias of row sums": _biased_by("W", 0.7),
+    "bias of the input's row sums": _biased_by("U", 0.7),
+    "bias before and after relu": of(
+        lambda s, z, x: torch.relu(s.W(z) + s.U(x) + s.shift.bias) + 0.5 * s.shift.bias,
+        shift=lambda m: _normal_bias(m),
+    ),
+    "cycle of three": with_weights(_cycle(3)),
+    "cycle of four": with_weights(_cycle(4)),
+    "columns of both signs": with_weights(lambda w: torch.cat([w[:, ::2], -w[:, ::2]], 1), function=_relu),
+    "rows that add up to zero": with_weights(lambda w: w - w.mean(1, keepdim=True), function=_relu),
+    "horizontal filters": filters(
+        lambda w: w * torch.tensor([0.0, 1.0, 0.0])[:, None], padding_mode="circular", bias=False
+    ),
     "tied layers": _tied,
     "tied values": _tied_values(lambda w: w.clone()),
     "transposed values": _tied_values(lambda w: w.T.clone()),

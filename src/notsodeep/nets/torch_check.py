@@ -1,11 +1,13 @@
 """Whether a cell that was read from a torch module moves states as the module itself does, at its given weights.
 
-The second moments of one and two steps of the module are compared with those of networks of the read cell, of the
-module's width, whose weights are drawn afresh: their mean is the prediction, their scatter the noise at this width.
+The second moments of a few steps of the module are compared with those of networks of the read cell, of the module's
+width, whose weights are drawn afresh: their mean is the prediction, their scatter the noise at this width. At small
+widths that noise hides what sums and products of the weights themselves show at once; these are looked at first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, prod, sqrt
 
 import torch
@@ -16,8 +18,8 @@ from notsodeep.errors import InputError
 from notsodeep.models.cell_models import Equilibrium
 from notsodeep.nets.cell_net import CellNet
 
-# Networks that are drawn; states that all of them and the module are given; largest width of the networks.
-_NETWORKS, _STATES, _WIDTH = 32, 128, 512
+# Networks that are drawn; states that all of them and the module are given; largest width of the networks; steps.
+_NETWORKS, _STATES, _WIDTH, _STEPS = 32, 128, 512, ("one step", "two steps", "three steps", "four steps")
 # How states start, and the factors of drawn states and inputs. A small input shows what the weights of the state do.
 _STARTS = {
     "random states": (1.0, 1.0), "random states with a small input": (1.0, 0.1), "zero": (0.0, 1.0),
@@ -27,12 +29,13 @@ _SEED = 10**12
 # Refused are mean deviations, and unequal ones, of more standard errors than these that are also larger than this share
 # of the second moment. A scatter has long tails: its deviations may have few directions.
 _MEAN_ERRORS, _SCATTER_ERRORS, _SHARE = 5.0, 9.0, 0.05
+_INSTEAD = "Give independent weights of mean zero, or measure the module itself."
 
 
 def check_read_cell(
     module: nn.Module, model: Equilibrium, z: Tensor, x: Tensor, axis: int, narrowest: int, signed: bool
 ) -> None:
-    """Refuse a cell whose second moments after one or two steps are not those of the module.
+    """Refuse a cell whose second moments after a few steps are not those of the module.
 
     Args:
         module: a copy of the module, in evaluation mode, which this function may change.
@@ -46,17 +49,15 @@ def check_read_cell(
     probes = _Probes(z, x, axis, signed)
     width = min(z.shape[axis], _WIDTH)
     reads_input = any(isinstance(node, Input) for node in nodes_of(model.step))
-    unit = 0.0
+    drawn: dict[str, list[dict[str, Tensor]]] = {words: [] for words in _STARTS}
+    for seed in range(_NETWORKS):
+        net = _network(model, probes, width, seed, reads_input)
+        for words, scales in _STARTS.items():
+            drawn[words].append(_moments(_steps_of_network(net, probes, seed, *scales)))
     for words, scales in _STARTS.items():
-        found = _moments(_steps_of_module(module, probes, *scales))
-        drawn = [
-            _moments(
-                _steps_of_network(_network(model, probes, width, seed, reads_input), probes, seed, *scales)
-            )
-            for seed in range(_NETWORKS)
-        ]
-        for name, values in found.items():
-            references = torch.stack([moments[name] for moments in drawn])
+        unit = 0.0
+        for name, values in _moments(_steps_of_module(module, probes, *scales)).items():
+            references = torch.stack([moments[name] for moments in drawn[words]])
             if name.endswith("second moments"):
                 unit = float(references.mean())
             problem = _deviation(values, references, unit, width / narrowest)
@@ -64,9 +65,40 @@ def check_read_cell(
                 raise InputError(
                     f"from_torch read the cell {model.step}, but the module does something else: from {words}, {name} "
                     f"{problem}. Its weights are shared, structured or not of mean zero, or its forward does what "
-                    "its operations do not show (hooks, changes in place, an eps that is not small). Give independent "
-                    "weights of mean zero, or measure the module itself."
+                    f"its operations do not show (hooks, changes in place, an eps that is not small). {_INSTEAD}"
                 )
+
+
+def check_weights(weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+    """Refuse filters with unequal taps, weights whose rows add up to too little, and biases that follow something else.
+
+    Args:
+        weights: (outputs, inputs, taps …) of each vector that weights read.
+        biases: one number for each feature.
+    """
+    sums: list[Tensor] = []
+    for values in weights:
+        flat = values.flatten(2) if values.ndim > 2 else values[:, :, None]
+        outputs, inputs, taps = flat.shape
+        square = max(float(flat.square().mean()), 1e-300)
+        gram = torch.einsum("oit,oiu->tu", flat, flat) / (outputs * inputs * square)
+        off = float((gram - torch.eye(taps, dtype=gram.dtype)).abs().max())
+        if taps > 1 and off > max(_MEAN_ERRORS * sqrt(2.0 / (outputs * inputs)), _SHARE):
+            _refuse("the taps of a filter have unequal mean squares, or follow each other")
+        sums.append(flat.sum((1, 2)))
+        # The cube root of a mean of squares is nearly Gaussian.
+        ratio, noise = float(sums[-1].square().mean() / (inputs * taps * square)), 2.0 / (9.0 * outputs)
+        if ratio ** (1 / 3) < 1.0 - noise - _MEAN_ERRORS * sqrt(noise):
+            _refuse("the rows of a matrix add up to nearly zero, which shows on vectors with a mean")
+    for number, bias in enumerate(biases):
+        for other in (*biases[:number], *sums):
+            size = float(bias.norm() * other.norm())
+            if other.shape == bias.shape and abs(float(bias @ other)) * sqrt(len(bias)) > _MEAN_ERRORS * size:
+                _refuse("a bias follows another bias, or the sums of rows of weights")
+
+
+def _refuse(reason: str) -> None:
+    raise InputError(f"from_torch: the weights are not independent draws: {reason}. {_INSTEAD}")
 
 
 class _Probes:
@@ -102,7 +134,7 @@ class _Probes:
 
 
 def _steps_of_module(module: nn.Module, probes: _Probes, state: float, size: float) -> list[Tensor]:
-    """The states before and after one step and two, (rows, features, positions) each."""
+    """The states before the first step and after each, (rows, features, positions)."""
     width = probes.z.shape[probes.axis]
     start, inputs = state * probes.states(width, _NETWORKS), size * probes.inputs
     batches: list[list[Tensor]] = []
@@ -112,7 +144,7 @@ def _steps_of_module(module: nn.Module, probes: _Probes, state: float, size: flo
         if given.numel() == x.numel():
             x = _like(given, x, probes.axis)
         steps = [values]
-        for _ in range(2):
+        for _ in _STEPS:
             # A copy of the state, as a solver keeps it; the input is that of all steps.
             z = module(z.clone(), x).clone()
             steps.append(z.reshape(values.shape).double().cpu())
@@ -124,7 +156,7 @@ def _steps_of_network(net: CellNet, probes: _Probes, seed: int, state: float, si
     """The same of a network."""
     inputs = size * probes.inputs[: probes.rows, : net.sample_shape[0]].reshape(-1, *net.sample_shape)
     states = [state * probes.states(net.units, seed)[: probes.rows]]
-    for _ in range(2):
+    for _ in _STEPS:
         states.append(net.cell(states[-1].flatten(1), inputs).reshape(states[0].shape))
     return states
 
@@ -140,10 +172,10 @@ def _network(model: Equilibrium, probes: _Probes, width: int, seed: int, reads_i
 
 
 def _moments(steps: list[Tensor]) -> dict[str, Tensor]:
-    """Second moments of the states after one step and after two, by name; those of a step follow its first."""
-    start, one, two = steps
+    """Second moments of the states after each step, by name; others of a step follow its first."""
     found: dict[str, Tensor] = {}
-    for name, state in (("after one step", one), ("after two steps", two)):
+    for number, state in enumerate(steps[1:]):
+        name = f"after {_STEPS[number]}"
         found[f"{name} the second moments"] = _product(state, state)
         found[f"{name} the inner products of correlated states"] = _product(state[::2], state[1::2])
         found[f"{name} the inner products of independent states"] = _product(
@@ -152,8 +184,8 @@ def _moments(steps: list[Tensor]) -> dict[str, Tensor]:
         found[f"{name} the inner products of neighbouring positions"] = _product(
             state[:, :, 1:], state[:, :, :-1]
         )
-        found[f"{name} the inner products with the start"] = _product(state, start)
-    found["after two steps the inner products with the first step"] = _product(two, one)
+        found[f"{name} the inner products with the start"] = _product(state, steps[0])
+    found["after two steps the inner products with the first step"] = _product(steps[2], steps[1])
     return {name: values for name, values in found.items() if values.numel()}
 
 
@@ -203,4 +235,4 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(_SEED + seed)
 
 
-__all__ = ["check_read_cell"]
+__all__ = ["check_read_cell", "check_weights"]

@@ -71,6 +71,18 @@ class Operations:
         # The input as if weights had read it, where it is added without weights.
         self._direct: ex.Node | None = None
         self._shapes: Shapes = ()
+        # Constants that are added to vectors.
+        self._constants: list[Tensor] = []
+
+    def given_weights(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The weights of each vector that they read, and biases of all kinds."""
+        products = self._products.values()
+        weights = [
+            part
+            for one in products
+            for part in torch.split(one.weights, [source.size for source in one.sources], 1)
+        ]
+        return weights, [*self._constants, *(one.bias for one in products if one.bias is not None)]
 
     @property
     def adds_input(self) -> bool:
@@ -190,7 +202,8 @@ class Operations:
             raise InputError(
                 f"the number {float(constant):g} is added to every feature; a cell adds vectors alone."
             )
-        return Vector(with_bias(vector.node, self._features(constant, vector.size)), vector.size)
+        self._constants.append(self._features(constant, vector.size))
+        return Vector(with_bias(vector.node, self._constants[-1]), vector.size)
 
     def sub(self, one: Any, other: Any) -> Any:
         """Read a difference as a sum."""
@@ -268,6 +281,7 @@ class Operations:
             )
         gain = None if weight is None else weight.detach().double()
         shift = None if bias is None or not bool(bias.any()) else bias.detach().double()
+        self._constants += [] if shift is None else [shift]
         return Vector(ex.norm(vector.node, kind), vector.size, gain, shift)
 
     def pow(self, value: Any, exponent: Any) -> Any:

@@ -15,7 +15,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
 from notsodeep.models.cell_models import Equilibrium
-from notsodeep.nets.torch_check import check_read_cell
+from notsodeep.nets.torch_check import check_read_cell, check_weights
 from notsodeep.nets.torch_operations import ABSTRACT, REASONS, Operations
 from notsodeep.nets.torch_values import InputVector, Product, Vector
 from notsodeep.validation import one_of
@@ -43,7 +43,7 @@ def from_torch(
 
     Raises:
         InputError: for an operation that cannot be read, with its line, or a cell without a Gaussian limit; or if the
-            module itself, run one and two steps at its weights, has other second moments than the cell that was read.
+            module itself, run a few steps at its weights, has other second moments than the cell that was read.
     """
     one_of(readout, ("flatten", "pool"), "readout")
     # The module is run on copies: nothing of the caller's changes, nor torch's random state.
@@ -62,6 +62,7 @@ def _read(module: nn.Module, z: Tensor, x: Tensor, readout: str) -> Equilibrium:
         model = Equilibrium(step)
     except InputError as error:
         raise InputError(f"from_torch{reader.line_in(str(error))}: {error}") from None
+    check_weights(*reader.operations.given_weights())
     signed = reader.operations.adds_input
     check_read_cell(_copied(module), model, z.clone(), x.clone(), reader.axis, reader.narrowest, signed)
     return model
