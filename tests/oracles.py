@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from operator import mul
 from typing import Any, NamedTuple
 
 import moment_oracles
@@ -413,16 +415,8 @@ def _mp_price_rule(end: Any, precision: int) -> list[tuple[Any, Any, Any]]:
 
 def exact_gram(rows: Array) -> Array:
     """X X^T with every inner product rounded once, so that duplicate rows have equal entries."""
-    return np.array([[math.fsum(_products(a, b)) for b in rows] for a in rows])
-
-
-def _products(a: Array, b: Array) -> list[float]:
-    """Products as exact two-term sums (Dekker), ready for `math.fsum`."""
-    high = a * b
-    split = 134217729.0  # 2^27 + 1
-    a1, b1 = a * split - (a * split - a), b * split - (b * split - b)
-    low = ((a1 * b1 - high) + a1 * (b - b1) + (a - a1) * b1) + (a - a1) * (b - b1)
-    return [*high.tolist(), *low.tolist()]
+    exact = [[Fraction(x) for x in row.tolist()] for row in rows]
+    return np.array([[float(sum(map(mul, a, b))) for b in exact] for a in exact])
 
 
 def central_difference(f: Callable[[Array], Array], x: Array, step: float = 1e-3) -> Array:

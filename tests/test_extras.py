@@ -106,12 +106,6 @@ def test_the_demo_goes_on_without_figures_and_training(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_experiments_are_listed_without_matplotlib(tmp_path: Path) -> None:
-    assert typed_without({"matplotlib"}, "reproduce", "--list", folder=tmp_path).returncode == 0
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_installed_package_is_returned_and_a_broken_one_speaks_for_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,10 +120,6 @@ def test_differences_are_said_with_their_place() -> None:
 Function = Callable[[np.ndarray], np.ndarray]
 
 
-def smooth_bump(x: np.ndarray, centre: float, width: float) -> np.ndarray:
-    return np.exp(-(((x - centre) / width) ** 2))
-
-
 def callable_model(f: Function, **more: Any) -> DEQ:
     return DEQ(custom_activation(f, **more), 0.2)
 
@@ -136,10 +132,6 @@ LAMBDAS: dict[str, tuple[DEQ, DEQ]] = {
     "far out, same kinks": (
         callable_model(lambda x: np.clip(x, -7, 7), kinks=(-9, -7, 7, 9)),
         callable_model(lambda x: np.clip(x, -9, 9), kinks=(-9, -7, 7, 9)),
-    ),
-    "near zero": (
-        callable_model(lambda x: np.tanh(x)),
-        callable_model(lambda x: np.tanh(x) + 1e-6 * x * smooth_bump(x, 0.0, 1e-3)),
     ),
     "a wave in step with powers of two": (
         callable_model(lambda x: np.tanh(x)),

@@ -73,15 +73,6 @@ def test_probabilities() -> None:
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-def test_statistics_with_another_norm() -> None:
-    mixture = nsd.GaussianMixture(np.zeros((2, 80)), 1.0)
-    X, y = mixture.sample(100, seed=0)
-    stats = nsd.MixtureStatistics.estimate(X, y)
-    assert stats.tau0 != 1.0
-    assert nsd.equivalent(nsd.DEQ("relu").centred(1.0), X, stats).shape == (100, 100)
-    assert_refused(lambda: nsd.equivalent(nsd.DEQ("relu"), X, stats), r"centred\(")
-
-
 def test_a_function_of_ones_own_as_an_activation() -> None:
     def root(x: np.ndarray) -> np.ndarray:
         return x / np.sqrt(1.0 + x * x)

@@ -60,27 +60,6 @@ def test_the_citation_has_what_its_format_requires() -> None:
         assert {"type", "title", "authors"} <= reference.keys()
 
 
-def test_the_four_papers_of_the_theory_are_cited_with_the_same_authors_pages_and_numbers() -> None:
-    rows = re.findall(
-        r"^\| (ICML|ICLR|HLD|AISTATS) \| (.*?)\*(.+?)\*(.*) \|$", text("docs", "theory.md"), re.MULTILINE
-    )
-    references = citation()["references"]
-    assert [reference["title"] for reference in references] == [title for _, _, title, _ in rows]
-    assert len(rows) == 4
-    for reference, (_, authors, _, place) in zip(references, rows, strict=True):
-        short = [
-            f"{' '.join(part[0] + '.' for part in author['given-names'].split())} {author['family-names']}"
-            for author in reference["authors"]
-            if "family-names" in author
-        ]
-        assert short == [author for author in authors.strip(" ,").split(", ") if author]
-        if "start" in reference:
-            pages = f"{reference['volume']}:{reference['start']}–{reference['end']}"
-            assert f"{reference['year']}, PMLR {pages}" in place
-        numbers = [identifier["value"] for identifier in reference.get("identifiers", [])]
-        assert all(number in numbers for number in re.findall(r"arXiv:[\d.]+", place))
-
-
 # --- dependencies ------------------------------------------------------------------------------------
 def test_every_dependency_of_users_has_its_reason() -> None:
     table = text("docs", "contributing.md").split("## Dependencies, and why")[1].split("\n## ")[0]

@@ -18,27 +18,13 @@ pytestmark = pytest.mark.slow
 PAGES = {path.relative_to(ROOT).as_posix(): path for path in pages()}
 CLUSTERS = "docs/how-to/large-data.md"
 
-# The largest number of words of each page of docs/, code and tables included.
-HOW_TO, CONCEPTS = 700, 700
+# The largest number of words of each page of docs/, code and tables included; of other pages in folders, 700.
 WORDS = {
     "index.md": 350,
     "start.md": 600,
     "play.md": 300,
-    "how-to/settle.md": HOW_TO,
-    "how-to/need.md": HOW_TO,
-    "how-to/distill.md": HOW_TO,
-    "how-to/samples.md": HOW_TO,
-    "how-to/images.md": HOW_TO,
-    "how-to/cells.md": HOW_TO,
     "how-to/neural-odes.md": 600,
     "how-to/longer-loops.md": 600,
-    "how-to/feature-learning.md": HOW_TO,
-    "how-to/train.md": HOW_TO,
-    "how-to/scikit-learn.md": HOW_TO,
-    "how-to/large-data.md": HOW_TO,
-    "how-to/cli.md": HOW_TO,
-    "concepts/twins.md": CONCEPTS,
-    "concepts/limits.md": CONCEPTS,
     "evidence/papers.md": 1300,
     "evidence/predictions.md": 1300,
     "evidence/verdicts.md": 1200,
@@ -127,8 +113,9 @@ def size_of_png(path: Path) -> tuple[int, int]:
 def test_every_page_keeps_to_its_number_of_words() -> None:
     counts = {path.relative_to(ROOT / "docs").as_posix(): words(path) for path in documents()}
     written = {name: count for name, count in counts.items() if not name.startswith("api/")}
-    assert set(written) == set(WORDS), "a page that is gone or that has no limit"
-    too_long = {name: f"{count} of {WORDS[name]}" for name, count in written.items() if count > WORDS[name]}
+    assert set(WORDS) <= set(written), "a page that is gone"
+    limits = {name: WORDS.get(name, 700 if "/" in name else 0) for name in written}
+    too_long = {name: f"{count} of {limits[name]}" for name, count in written.items() if count > limits[name]}
     assert too_long == {}
     assert sum(counts.values()) <= ALL_WORDS
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tolerances import Oracle, assert_close
 
-from notsodeep.equivalents.separable import compressed, separable
+from notsodeep.equivalents.separable import separable
 from notsodeep.errors import ConvergenceError
 
 
@@ -30,22 +29,7 @@ def test_the_bound_holds(seed, spread, tolerance):
         assert function.error_bound <= 1.1 * tolerance * np.abs(exact).max() * np.exp(spread)
 
 
-def test_equal_norms_need_one_term():
-    (function,) = separable(lambda s: products(s)[1:], np.full(7, 2.0), [1e-12])
-    assert function.rank == 1
-    assert_close(function.block(slice(0, 3)), np.full((3, 7), 1 / 3), Oracle.CLOSED_FORM)
-
-
 def test_what_cannot_be_resolved_is_refused():
     rough = lambda s: np.abs(np.subtract.outer(s, s))[None]  # noqa: E731
     with pytest.raises(ConvergenceError, match="not resolved"):
         separable(rough, np.linspace(0.1, 5.0, 300), [1e-8])
-
-
-def test_dependent_terms_are_joined():
-    weights = np.random.default_rng(0).standard_normal((30, 2))
-    doubled = np.hstack([weights, weights, 1e-9 * weights[:, :1]])
-    scales = np.array([1.0, 2.0, 3.0, -0.5, 1.0])
-    short = compressed(doubled, scales, 1e-12)
-    assert short.rank == 2
-    assert_close(short.block(slice(None)), (doubled * scales) @ doubled.T, Oracle.CLOSED_FORM)

@@ -349,16 +349,6 @@ class TestPrediction:
         np.testing.assert_allclose(refined.isolated[-1], exact[-1], rtol=0.06)
         assert sum(refined.counts) + len(refined.isolated) == 500
 
-    @pytest.mark.parametrize("name", ["cos", "abs"])
-    def test_refined_eigenvalues_without_a_linear_part_on_a_sphere(self, name: str) -> None:
-        """All norms are one: what is left of the spread is the semicircle of c_ij²."""
-        model = DEQ(name, 0.2).centred(1.0)
-        exact = exact_eigenvalues(model, UnitSphere(400).sample(500, seed=0))
-        refined = limiting_density(model, UnitSphere(400), 500, form="refined")
-        assert kolmogorov(refined.quantiles(), exact) < 0.03
-        np.testing.assert_allclose(refined.edges[0], exact[[0, -2]], rtol=0.02)
-        np.testing.assert_allclose(refined.isolated, exact[-1:], rtol=0.02)
-
     def test_refined_refuses_a_kernel_of_third_order(self) -> None:
         """x³ - 3x at norm 1: M_1 = M_2 = 0."""
         model = Explicit([activation("polynomial", coefficients=[0.0, -3.0, 0.0, 1.0])])

@@ -209,14 +209,6 @@ def test_advice_at_a_width_is_safe_for_networks_of_that_width():
     # More units allow more.
     gains = [nsd.forecast(nsd.DEQ("relu", 1.5, 0.2), X, width=m).safe_gain()[0] for m in (64, 128, 512, 2048)]
     assert (np.diff(gains) > 0.0).all()
-    settled = []
-    for seed in range(30):
-        net = DEQNet(nsd.DEQ("relu", safe, 0.2), 20, 256, 1, seed=seed, on_failure="ignore")
-        with torch.no_grad():
-            net(torch.from_numpy(X).float())
-        settled.append(net.last_solve.converged)
-    # Of 30 networks with probability 0.95, fewer than 25 have an equilibrium with probability 0.3 %.
-    assert sum(settled) >= 25
 
 
 def test_a_predicted_rate_near_the_edge_carries_a_caution():

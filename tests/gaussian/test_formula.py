@@ -18,7 +18,7 @@ from tolerances import Oracle, assert_close
 import notsodeep as nsd
 from notsodeep.designs import Design
 from notsodeep.errors import InputError
-from notsodeep.gaussian import Activation, activation, moments
+from notsodeep.gaussian import Activation, activation
 from notsodeep.gaussian.formula import MAX_LENGTH, read_formula
 from notsodeep.gaussian.shapes import NUMPY
 
@@ -149,23 +149,6 @@ def test_jumps_are_those_of_the_branches() -> None:
     assert_close(
         np.abs(bent.shape.jumps(1)), np.full(len(roots), np.sqrt(1.0 - 0.09)), Oracle.CUSTOM_CALLABLE
     )
-
-
-def test_kinked_moments_against_quadrature_by_scipy() -> None:
-    from scipy.integrate import quad
-
-    phi = formula("abs(x**2 - 1) * tanh(x) + relu(x - 0.3)")
-    for q in (0.25, 2.0):
-        scale = np.sqrt(q)
-
-        def weighted(xi: float, scale: float = scale) -> float:
-            x = scale * xi
-            value = abs(x * x - 1.0) * np.tanh(x) + max(x - 0.3, 0.0)
-            return float(value**2 * np.exp(-0.5 * xi**2) / np.sqrt(2.0 * np.pi))
-
-        points = [kink / scale for kink in (-1.0, 0.3, 1.0)]
-        exact = quad(weighted, -12.0, 12.0, points=points, limit=400, epsabs=1e-13, epsrel=1e-12)[0]
-        assert_close(moments.second_moment(phi, q), exact, Oracle.CUSTOM_CALLABLE)
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import sqrt
 from typing import Any
 
 import pytest
@@ -49,14 +48,10 @@ class SwiGLU(nn.Module):
 class RecursiveBlock(nn.Module):
     """The block of recursive reasoning models without attention."""
 
-    def __init__(self, size: int, std: float | None = None) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
         self.first, self.second = SwiGLU(size, 2 * size), SwiGLU(size, 2 * size)
         self.norm1, self.norm2 = RootMeanSquareNorm(size), nn.RMSNorm(size)
-        if std is not None:
-            for layer in self.modules():
-                if isinstance(layer, nn.Linear):
-                    nn.init.normal_(layer.weight, std=std / sqrt(layer.in_features))
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
         h = z + x
