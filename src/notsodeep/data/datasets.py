@@ -50,10 +50,10 @@ class Dataset:
         split: DataSplit,
         source: str,
         *,
-        classes: Sequence[int] | None,
-        n: int | None,
-        seed: int,
-        dtype: Precision,
+        classes: Sequence[int] | None = None,
+        n: int | None = None,
+        seed: int = 0,
+        dtype: Precision = "float64",
         full_scale: float = _PIXEL,
     ) -> Dataset:
         """Choose samples as `load` does from all of a part; the value `full_scale` becomes 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,7 @@ from notsodeep.errors import InputError
 from notsodeep.kernels import exact_kernel
 from notsodeep.models import DEQ, ConvDEQ
 from notsodeep.progress import Report, reported
-from notsodeep.validation import Array
 
-# Of a model, samples in rows and the name of a kernel.
-ExactKernel = Callable[[Any, Array, str], Array]
 # A design is clearly closer if the nearest plain network is at least this many times as far away.
 _CLEARLY = 1.5
 
@@ -93,7 +90,6 @@ def twin_distances(
     kernel: str | None = None,
     *,
     depths: Sequence[int] | None = None,
-    exact: ExactKernel | None = None,
     progress: bool | Report = True,
 ) -> TwinDistances:
     """Compare the exact kernels of a model, of the network designed for it and of plain ones on samples.
@@ -103,7 +99,6 @@ def twin_distances(
         X: samples, rows or images, scaled as the network will see them, that the design was not fitted to.
         kernel: which kernel; the one that the design matches if not given, for "both" the tangent kernel.
         depths: numbers of plain layers to compare with; if None, one and the number of layers of the design.
-        exact: computes kernels; for callers that keep them.
         progress: a bar on a terminal after two seconds; False for none.
     """
     model, layers = made.model, len(made.network.layers)
@@ -115,9 +110,10 @@ def twin_distances(
     networks = [made.network, model.unrolled(layers)]
     networks += [plain_layers(model, depth, made.tau0) for depth in compared]
     with reported(progress, "kernels"):
-        compute = exact or (lambda network, samples, name: exact_kernel(network, samples, kernel=name))
-        target = compute(model, rows, which)
-        twin, cut, *plain = (kernel_distance(target, compute(one, rows, which)) for one in networks)
+        target = exact_kernel(model, rows, kernel=which)
+        twin, cut, *plain = (
+            kernel_distance(target, exact_kernel(one, rows, kernel=which)) for one in networks
+        )
     by_kernels = made.target is None or made.misfit is not None
     agree = None if by_kernels else made.exact
     return TwinDistances(which, len(rows), twin, cut, dict(zip(compared, plain, strict=True)), agree)

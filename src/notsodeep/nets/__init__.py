@@ -19,7 +19,7 @@ from notsodeep.nets.networks import ConvDEQNet, ConvExplicitNet, DEQNet, Explici
 from notsodeep.nets.ode_net import ODENet
 from notsodeep.nets.samples import compute_features
 from notsodeep.nets.training import fit
-from notsodeep.nets.twins import Twin, TwinEvidence, explicit_twin
+from notsodeep.nets.twins import Twin, explicit_twin
 
 __all__ = [
     "CellNet",
@@ -37,7 +37,6 @@ __all__ = [
     "SolveReport",
     "SolverOptions",
     "Twin",
-    "TwinEvidence",
     "compute_features",
     "default_lr",
     "empirical_kernels",

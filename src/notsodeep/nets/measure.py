@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
-from time import perf_counter, process_time
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -26,14 +26,6 @@ def synchronised_time(device: torch.device) -> float:
     elif device.type == "mps":
         torch.mps.synchronize()
     return perf_counter()
-
-
-def work_time(device: torch.device) -> float:
-    """Seconds for ratios of work: of the processor where that does it, all threads together, else as they pass.
-
-    Other programs lengthen the time that passes, and most of all that of long calls, which they interrupt more often.
-    """
-    return process_time() if device.type == "cpu" else synchronised_time(device)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep import data
-from notsodeep.data.datasets import Dataset, DataSplit, Precision
+from notsodeep.data.datasets import Dataset, DataSplit
 from notsodeep.errors import InputError
 
 DATA_VARIABLE = "NOTSODEEP_DATA"
@@ -30,17 +29,9 @@ _NPZ = {"cifar10": ("cifar10_subset.npz", 255.0), "cifar10_vgg19": ("features.np
 
 
 def load(
-    name: str,
-    *,
-    classes: Sequence[int] | None = None,
-    split: DataSplit = "train",
-    data_dir: str | Path | None = None,
-    n: int | None = None,
-    seed: int = 0,
-    dtype: Precision = "float64",
+    name: str, *, split: DataSplit = "train", data_dir: str | Path | None = None, **chosen: Any
 ) -> Dataset:
     """Load a data set as `notsodeep.data.load` does, from the local folder if there is one."""
-    chosen: dict[str, Any] = {"classes": classes, "n": n, "seed": seed, "dtype": dtype}
     folder = Path(data_dir or os.environ.get(DATA_VARIABLE) or "") / name
     if name == "digits" or folder == Path(name):
         if name == "cifar10_vgg19":
@@ -81,6 +72,3 @@ def _idx(path: Path) -> NDArray[np.uint8]:
     axes = content[3]
     shape = np.frombuffer(content, ">u4", axes, offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape.astype(int))
-
-
-__all__ = ["DATA_VARIABLE", "load"]
