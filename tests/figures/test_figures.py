@@ -11,26 +11,6 @@ from notsodeep import figures
 from notsodeep.designs import design
 
 
-def test_eigenvalues_are_drawn_by_rank_with_a_legend() -> None:
-    spectra = {"a": np.array([1.0, 4.0, 2.0]), "b": np.array([0.5, -1e-17, 3.0])}
-    axes = figures.plot_eigenvalues(spectra)
-    drawn = [line.get_ydata() for line in axes.get_lines()]
-    np.testing.assert_array_equal(drawn[0], [4.0, 2.0, 1.0])
-    np.testing.assert_array_equal(drawn[1], [3.0, 0.5])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b"]
-    assert axes.get_xlabel()
-    assert axes.get_ylabel()
-
-
-def test_a_kernel_is_drawn_sorted_by_class_as_correlations() -> None:
-    kernel = np.array([[4.0, 1.0, 2.0], [1.0, 1.0, 0.5], [2.0, 0.5, 9.0]])
-    axes = figures.plot_kernel(kernel, ["b", "a", "b"])
-    image = axes.get_images()[0].get_array()
-    np.testing.assert_allclose(np.diag(image), 1.0)
-    assert image[0, 1] == pytest.approx(1.0 / 2.0)
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
-
-
 def test_a_figure_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     figure, _ = figures.new_figure()
     with pytest.raises(ValueError, match="nonsense"):

@@ -59,9 +59,7 @@ def figures() -> None:
 
     X = np.random.default_rng(0).standard_normal((60, 30)) / np.sqrt(30)
     figure, panels = figures.new_figure()
-    figures.plot_eigenvalues(
-        {"tanh": np.linalg.eigvalsh(nsd.conjugate_kernel(nsd.DEQ("tanh", 0.2), X))}, panels[0]
-    )
+    figures.plot_design(nsd.design(nsd.DEQ("tanh", 0.2), X), panels[0], X)
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
         path = figures.save(figure, Path(f"spectrum{suffix}"))
         expect(path.read_bytes().startswith(start), f"{path} does not begin like one.")

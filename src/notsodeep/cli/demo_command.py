@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from notsodeep.cli import options
-from notsodeep.cli.common import app, console, errors, figures_if_installed, say
+from notsodeep.cli.common import app, console, errors, save_figure, say
 from notsodeep.errors import MissingExtraError
 from notsodeep.extras import needed
 from notsodeep.files import new_path
@@ -58,7 +58,7 @@ def demo(
         f"{n} digits of {rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, m → ∞, σ_a² = {sigma_a2:g}, "
         f"σ_b² = {1 - sigma_a2:g}"
     )
-    drawn = _show_kernels(sigma_a2, rows, digits.y, path)
+    _show_kernels(sigma_a2, rows)
     tau0 = root_mean_square_norm(rows)
     with progress_bar("the twin"):
         model = DEQ(_ACTIVATIONS[0], sigma_a2).centred(tau0)
@@ -66,44 +66,36 @@ def demo(
     _show_twin(twin, (rows, digits.y), (test_rows, test.y))
     if train:
         _show_training(twin, (rows, digits.y), (test_rows, test.y))
-    if drawn:
-        say(f"Figure: {path}  (kernel matrix by digit, and spectra of CK and NTK)")
+    save_figure(lambda axes: _plot(twin, axes, rows), path)
     say("Your own data: notsodeep verdict X.csv --label-column NAME")
 
 
-def _show_kernels(sigma_a2: float, rows: Any, labels: Any, path: Path) -> bool:
-    """Print a table of the exact kernels of three models; draw the figure if matplotlib is installed."""
+def _plot(*arguments: Any) -> None:
+    from notsodeep.figures import plot_design
+
+    plot_design(*arguments)
+
+
+def _show_kernels(sigma_a2: float, rows: Any) -> None:
+    """Print a table of the exact kernels of three models."""
     import numpy as np
 
     from notsodeep.kernels import both_kernels
     from notsodeep.models import DEQ
 
-    spectra: dict[str, Any] = {}
-    kernels = {}
     table = Table("φ", "CK and NTK", "method", "error below", "norm of CK", "rank for 99 %")
     with progress_bar("exact kernels"):
         for name in _ACTIVATIONS:
             model = DEQ(name, sigma_a2)
             both_kernels(model, rows[:8])  # compiles, or loads compiled code
             start = time.perf_counter()
-            ck, ntk, info = both_kernels(model, rows, return_info=True)
+            ck, _, info = both_kernels(model, rows, return_info=True)
             taken = f"{1e3 * (time.perf_counter() - start):.0f} ms"
             values = np.linalg.eigvalsh(ck)
-            kernels[name] = ck
-            spectra |= {f"{name} CK": values, f"{name} NTK": np.linalg.eigvalsh(ntk)}
             rank = int(np.searchsorted(np.cumsum(values[::-1]) / np.trace(ck), 0.99)) + 1
             evidence = [", ".join(info.methods), f"{info.error_bound:.0e}"]
             table.add_row(name, taken, *evidence, f"{values[-1]:.1f}", str(rank))
     console.print(table)
-    figures = figures_if_installed()
-    if figures is None:
-        return False
-    drawing, panels = figures.new_figure(2, height=2.9)
-    first = _ACTIVATIONS[0]
-    figures.plot_kernel(kernels[first], labels, panels[0], title=f"{first} DEQ, conjugate kernel")
-    figures.plot_eigenvalues(spectra, panels[1], title="exact spectra, infinite depth and width")
-    figures.save(drawing, path)
-    return True
 
 
 def _show_twin(twin: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> None:

@@ -14,7 +14,7 @@ from notsodeep.figures.curve_plots import (
 from notsodeep.figures.design_plots import plot_design
 from notsodeep.figures.feature_plots import plot_kernel_change
 from notsodeep.figures.front_plot import plot_front
-from notsodeep.figures.spectrum_plots import plot_eigenvalues, plot_kernel, plot_spectrum
+from notsodeep.figures.spectrum_plots import plot_spectrum
 from notsodeep.figures.style import (
     COLOURS,
     DASHES,
@@ -34,10 +34,8 @@ __all__ = [
     "new_figure",
     "plot_depth_curve",
     "plot_design",
-    "plot_eigenvalues",
     "plot_forecast",
     "plot_front",
-    "plot_kernel",
     "plot_kernel_change",
     "plot_learning_curve",
     "plot_loop_curve",

@@ -36,40 +36,29 @@ def plot_learning_curve(curve: Any, ax: Axes | None = None, measured: Any = None
     factor = 100.0 if curve.is_classification else 1.0
     style = {"color": line_style(len(axes.lines))["color"]}
     name = "kernel" if curve.width is None else f"width {curve.width}"
-    draw_curve(axes, curve, f"{name}, predicted", f"{name}, extrapolated", style)
-    if measured is not None:
-        rows = np.atleast_2d(np.asarray(measured, dtype=float))
-        spread = factor * rows[:, 2] if rows.shape[1] > 2 else None
-        points = {"linestyle": "none", "marker": "o", "capsize": 2.0, **style}
-        axes.errorbar(rows[:, 0], factor * rows[:, 1], yerr=spread, label=f"{name}, measured", **points)
-    label_curve(axes, curve)
+    values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
+    low, high = factor * np.asarray(curve.interval).T
+    far = np.asarray(curve.extrapolated)
+    axes.fill_between(curve.n, low, high, alpha=0.15, linewidth=0.0, **style)
+    axes.plot(curve.n[~far], values[~far], label=f"{name}, predicted", **style)
+    if far.any():
+        start = max(int(np.flatnonzero(far)[0]) - 1, 0)
+        axes.plot(curve.n[start:], values[start:], label=f"{name}, extrapolated", linestyle="--", **style)
+    _draw_measured(axes, measured, factor, label=f"{name}, measured", **style)
+    axes.set(xscale="log", xlabel="number of training samples $n$")
+    mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
+    axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
     axes.legend()
     return axes
 
 
-def draw_curve(axes: Axes, curve: Any, inside: str, beyond: str, style: dict[str, Any]) -> None:
-    """Draw one curve with its band: within the samples, and beyond them by theory."""
-    factor = 100.0 if curve.is_classification else 1.0
-    values = factor * np.asarray(curve.accuracy if curve.is_classification else curve.mse)
-    low, high = factor * np.asarray(curve.interval).T
-    far = np.asarray(curve.extrapolated)
-    axes.fill_between(curve.n, low, high, alpha=0.15, linewidth=0.0, color=style["color"])
-    axes.plot(curve.n[~far], values[~far], label=inside, **style)
-    if far.any():
-        start = max(int(np.flatnonzero(far)[0]) - 1, 0)
-        axes.plot(curve.n[start:], values[start:], label=beyond, **_beyond_style(style))
-
-
-def _beyond_style(style: dict[str, Any]) -> dict[str, Any]:
-    """Style the extrapolated part: dashed, or thinner if the line is dashed already."""
-    return style | ({"linewidth": 0.8} if "linestyle" in style else {"linestyle": "--"})
-
-
-def label_curve(axes: Axes, curve: Any) -> None:
-    """Label the axes of a learning curve."""
-    axes.set(xscale="log", xlabel="number of training samples $n$")
-    mark_sizes(axes, np.unique(np.asarray(curve.n, dtype=float)))
-    axes.set_ylabel("test accuracy (%)" if curve.is_classification else "test mean squared error")
+def _draw_measured(axes: Axes, measured: Any, factor: float, **style: Any) -> None:
+    """Draw measured rows (size, value) or (size, value, standard deviation), if there are any."""
+    if measured is not None:
+        rows = np.atleast_2d(np.asarray(measured, dtype=float))
+        spread = factor * rows[:, 2] if rows.shape[1] > 2 else None
+        style |= {"linestyle": "none", "marker": "o", "capsize": 2.0}
+        axes.errorbar(rows[:, 0], factor * rows[:, 1], yerr=spread, **style)
 
 
 @styled
@@ -139,12 +128,10 @@ def plot_loop_curve(curve: Any, ax: Axes | None = None, measured: Any = None) ->
     """
     axes = panel(ax)
     order = np.argsort(curve.steps)
-    style = {"color": line_style(len(axes.collections))["color"]}
+    style = {"color": line_style(len(axes.get_legend_handles_labels()[0]))["color"]}
     axes.plot(curve.steps[order], curve.mse[order], label=f"trained with {curve.train_steps} steps", **style)
     axes.axvline(curve.train_steps, linestyle=":", linewidth=0.8, **style)
-    rows = np.empty((0, 2)) if measured is None else np.atleast_2d(np.asarray(measured, dtype=float))
-    spread = rows[:, 2] if rows.shape[1] > 2 else None
-    axes.errorbar(rows[:, 0], rows[:, 1], yerr=spread, linestyle="none", marker="o", capsize=2.0, **style)
+    _draw_measured(axes, measured, 1.0, **style)
     axes.set(xscale="log", xlabel="number of steps at run time $k$", ylabel="test mean squared error")
     mark_sizes(axes, np.unique(curve.steps.astype(float)))
     axes.legend()

@@ -1,56 +1,15 @@
-"""Plots of kernels and their eigenvalues, from arrays."""
+"""Plots of predicted spectra."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from notsodeep.equivalents.spectrum import LimitingSpectrum
-from notsodeep.figures.style import COLOURS, DASHES, colour, panel, styled
+from notsodeep.figures.style import COLOURS, panel, styled
 from notsodeep.validation import Array
-
-
-@styled
-def plot_eigenvalues(spectra: Mapping[str, Array], ax: Axes | None = None, title: str = "") -> Axes:
-    """Plot eigenvalues by rank on logarithmic axes, one line for each named spectrum."""
-    axes = panel(ax)
-    for number, (name, values) in enumerate(spectra.items()):
-        ordered = np.sort(np.asarray(values))[::-1]
-        positive = ordered[ordered > 0]
-        axes.loglog(
-            np.arange(1, len(positive) + 1),
-            positive,
-            color=colour(number),
-            linestyle=DASHES[number // 2 % len(DASHES)],
-            label=name,
-        )
-    axes.set(xlabel="rank of the eigenvalue", ylabel="eigenvalue", title=title)
-    axes.legend()
-    return axes
-
-
-@styled
-def plot_kernel(
-    kernel: Array, labels: Sequence[Any] | Array, ax: Axes | None = None, title: str = ""
-) -> Axes:
-    """Plot a kernel matrix as correlations, with samples sorted by class and classes marked on the axes."""
-    axes = panel(ax)
-    codes = np.asarray(labels)
-    order = np.argsort(codes, kind="stable")
-    root = np.sqrt(np.diag(kernel))
-    correlation = (kernel / np.outer(root, root))[np.ix_(order, order)]
-    image = axes.imshow(
-        correlation, cmap="viridis", interpolation="nearest", vmin=float(correlation.min()), vmax=1.0
-    )
-    axes.figure.colorbar(image, ax=axes, label="correlation of the features", shrink=0.85)
-    names, starts, counts = np.unique(codes[order], return_index=True, return_counts=True)
-    axes.set_xticks(starts + counts / 2, [str(name) for name in names])
-    axes.set_yticks(starts + counts / 2, [str(name) for name in names])
-    axes.set(xlabel="class", ylabel="class", title=title)
-    return axes
 
 
 @styled
