@@ -17,7 +17,7 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 VECLIB_
 NOT_LIBRARY := tests/lab tests/docs tests/scale/test_cluster.py tests/test_package.py tests/test_comparison.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all coverage lint format docs docs-serve docs-refresh bench bench-peers package lowest clean
+.PHONY: help install demo test test-all coverage lint format docs docs-serve docs-refresh bench bench-peers bench-figures package lowest clean
 
 help:
 	@echo "make demo     a deep equilibrium model, its kernel and its shallow twin on handwritten digits"
@@ -31,6 +31,7 @@ help:
 	@echo "make docs-refresh  what the pages print and draw, written anew (PAGES=docs/start.md)"
 	@echo "make bench    speed and memory, with correctness beside them"
 	@echo "make bench-peers  beside neural-tangents and TorchDEQ (4 GB of environments)"
+	@echo "make bench-figures  the figures of docs/evidence, from kept rows"
 	@echo "make package  build the sdist and the wheel into dist/, install them where nothing else is, and use them"
 	@echo "make lowest   the tests with the lowest versions that pyproject.toml allows"
 	@echo "make clean    remove .venv, caches and builds"
@@ -88,11 +89,15 @@ package: $(INSTALLED)
 lowest: $(INSTALLED)
 	$(ONE_THREAD) $(BIN)/python tools/check_lowest.py
 
-# A peer that cannot be installed is a row that says so: the others are measured all the same.
-bench-peers: $(INSTALLED)
-	-$(BIN)/python benchmarks/peers/environments.py
-	-$(BIN)/python benchmarks/peers/neural_tangents/compare.py
-	$(BIN)/python benchmarks/peers/torchdeq/compare.py
+# An environment for each peer, with the package and the peer's exact versions.
+bench-peers:
+	for peer in neural_tangents torchdeq; do folder=benchmarks/peers/$$peer; \
+	python3 -m venv $$folder/.venv && $$folder/.venv/bin/pip install -q -e ".[torch]" -r $$folder/requirements.txt && \
+	$$folder/.venv/bin/python $$folder/compare.py; done
+
+# The figures and tables of docs/evidence, from the kept rows.
+bench-figures: $(INSTALLED)
+	for script in $$(grep -l "^@drawn" benchmarks/*.py); do $(BIN)/python $$script --figure-only; done
 
 clean:
 	rm -rf $(VENV) build dist site htmlcov .coverage* .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from drawing import GREY, column, diagonal, drawn, marked, publish, rows_of, with_figure_only
 from harness import RESULTS, write_atomically, write_rows
+from matplotlib.axes import Axes
 
 import notsodeep as nsd
 from notsodeep.errors import ConvergenceError
 from notsodeep.forecasts.covariance_fields import fields_of
 from notsodeep.nets.torch_activation import TorchActivation
+from notsodeep_lab.plots.row_selection import grouped
 
 TABLE = RESULTS / "forecast.csv"
 SQUARE = "(4 + x**2)**0.5"
@@ -265,6 +269,47 @@ def shown(value: float | None) -> str:
     return "never" if value is None else f"{value:.0f}"
 
 
+def forecast_points(axes: Axes, fields: Iterable[tuple[str, str, bool]]) -> None:
+    """Measured against predicted values, by width; open where told."""
+    rows = rows_of("forecast")
+    for number, ((width,), part) in enumerate(grouped(rows, "width").items()):
+        for predicted, measured, is_open in fields:
+            known = [row for row in part if row[predicted] and row[measured]]
+            more = {"markerfacecolor": "none"} if is_open else {"label": f"width {width:.0f}"}
+            axes.plot(column(known, predicted), column(known, measured), **marked(number, **more))
+    axes.set(xscale="log", yscale="log")
+
+
+@drawn("forecast-steps", 3.0)
+def forecast_steps(axes: Axes) -> None:
+    forecast_points(
+        axes, (("predicted_1e-03", "steps_1e-03", True), ("predicted_1e-06", "steps_1e-06", False))
+    )
+    diagonal(axes, 4, 460)
+    axes.set(xlabel="predicted steps", ylabel="measured steps")
+    axes.set_title("residual $10^{-3}$ (open) and $10^{-6}$ (filled)")
+    axes.legend()
+
+
+@drawn("forecast-gradient", 3.0)
+def forecast_gradient(axes: Axes) -> None:
+    forecast_points(axes, (("predicted_gradient", "gradient", False),))
+    diagonal(axes, 0.005, 1.0)
+    axes.set(xlabel="predicted relative error", ylabel="measured relative error")
+    axes.set_title("gradient through three steps")
+    axes.legend()
+
+
+@drawn("forecast-settles", 3.0)
+def forecast_settles(axes: Axes) -> None:
+    for number, ((width,), part) in enumerate(grouped(rows_of("forecast"), "width").items()):
+        style = marked(number, label=f"width {width:.0f}")
+        axes.plot(column(part, "rate"), 100 * column(part, "settled"), **style)
+    axes.axvline(1.0, color=GREY, linewidth=0.8, label="predicted edge")
+    axes.set(xlabel="predicted rate", ylabel="samples that settled (%)")
+    axes.legend(loc="lower left")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -273,7 +318,7 @@ def main() -> None:
     parser.add_argument(
         "--out", type=Path, default=TABLE, help="the table; a JSON file beside it allows to go on"
     )
-    arguments = parser.parse_args()
+    arguments = with_figure_only(parser)
     torch.set_num_threads(1)
     raw = arguments.out.with_suffix(".json")
     rows = json.loads(raw.read_text()) if raw.exists() else []
@@ -295,6 +340,8 @@ def main() -> None:
                 )
     write_rows(arguments.out, rows, summary(rows))
     print(summary(rows))
+    if arguments.out == TABLE and not arguments.quick:
+        publish()
 
 
 if __name__ == "__main__":

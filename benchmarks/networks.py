@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from drawing import column, drawn, legend_below, marked, publish, rows_of, ticks, with_figure_only
 from harness import (
     RESULTS,
     Provenance,
@@ -32,10 +33,13 @@ from harness import (
     markdown_table,
     write_rows,
 )
+from matplotlib.axes import Axes
 
 from notsodeep.designs import design
+from notsodeep.figures import COLOURS, MARKERS
 from notsodeep.models import DEQ
 from notsodeep.nets import DEQNet, ExplicitNet, Net, SolverOptions
+from notsodeep_lab.plots.row_selection import grouped, title
 
 SIGMA_A2, TAU0 = 0.2, 1.0
 BATCH, FEATURES, OUTPUTS = 256, 784, 10
@@ -126,6 +130,37 @@ def memory_row(gradient: str, width: int, steps: int) -> Row:
     return {"m": width, "gradient": gradient, "iterations": steps, "MB": float(done.stdout)}
 
 
+@drawn("twin-time", 3.3)
+def twin_time(axes: Axes) -> None:
+    for number, ((activation, tolerance), part) in enumerate(
+        grouped(rows_of("networks-twins"), "φ", "tolerance").items()
+    ):
+        label = f"{title(activation)}, {tolerance:g}"
+        lines = {
+            "times faster": {"linestyle": "-", "label": label},
+            "times faster, gradient": {"linestyle": ":"},
+        }
+        for name, line in lines.items():
+            axes.plot(column(part, "m"), column(part, name), **marked(number, **line))
+    axes.set(xscale="log", yscale="log", xlabel="width $m$", ylabel="time of the DEQ / of its twin")
+    ticks(axes.xaxis, 1024, 2048, 4096)
+    ticks(axes.yaxis, 2, 5, 10, 20, 50)
+    axes.set_title("outputs (lines), gradient (dotted)")
+    legend_below(axes)
+
+
+@drawn("training-memory", 3.3)
+def training_memory(axes: Axes) -> None:
+    for number, ((gradient,), part) in enumerate(grouped(rows_of("networks-iterations"), "gradient").items()):
+        style = {"color": COLOURS[number], "marker": MARKERS[number], "label": gradient}
+        axes.plot(column(part, "iterations"), column(part, "MB"), **style)
+    axes.set(xscale="log", yscale="log", xlabel="solver steps", ylabel="peak memory (MB)")
+    ticks(axes.xaxis, 10, 50, 200)
+    ticks(axes.yaxis, 10, 30, 100, 200)
+    axes.set_title("training step, width 1024")
+    axes.legend()
+
+
 def main() -> None:
     """Measure, print and write both tables."""
     parser = argparse.ArgumentParser(
@@ -134,7 +169,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes (half a minute)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go")
     parser.add_argument("--memory", type=json.loads, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = with_figure_only(parser)
     if options.memory:
         print(memory(*options.memory))
         return
@@ -157,6 +192,8 @@ def main() -> None:
         print(name, markdown_table(rows), sep="\n\n")
         place = options.out / f"{name}{'-quick' if options.quick else ''}.csv"
         write_rows(place, rows, markdown_provenance(provenance.record()))
+    if options.out == RESULTS and not options.quick:
+        publish()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,19 @@ import data_sets
 import numpy as np
 import oracle
 from cases import ACTIVATIONS, data_folder, deq, mixture, mnist_6_8
+from drawing import (
+    GREY,
+    column,
+    downwards,
+    drawn,
+    legend_below,
+    marked,
+    number_in,
+    publish,
+    rows_of,
+    ticks,
+    with_figure_only,
+)
 from harness import (
     LIMITS,
     RESULTS,
@@ -53,11 +66,14 @@ from harness import (
     write_json,
     write_rows,
 )
+from matplotlib.axes import Axes
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import notsodeep as nsd
+from notsodeep.figures import COLOURS, MARKERS
+from notsodeep_lab.plots.row_selection import grouped, title, words
 
 CONSOLE = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 HERE = Path(__file__).resolve().parent
@@ -257,10 +273,10 @@ def print_rows(title: str, rows: list[Row]) -> None:
         return
     columns = columns_of(rows)
     table = Table(title=title)
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("activation", "data", "what") else "right")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("activation", "data", "what") else "right")
     for row in rows:
-        table.add_row(*(re.sub(r"\*\*(.*)\*\*", r"[bold red]\1[/]", cell(row, column)) for column in columns))
+        table.add_row(*(re.sub(r"\*\*(.*)\*\*", r"[bold red]\1[/]", cell(row, name)) for name in columns))
     CONSOLE.print(table)
 
 
@@ -279,7 +295,7 @@ def read(path: Path) -> dict[str, Any]:
     return sections
 
 
-def parse(arguments: list[str] | None) -> argparse.Namespace:
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -303,11 +319,54 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--resume", action="store_true", help="of the section data: keep what earlier runs measured"
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a limit does not hold")
-    return parser.parse_args(arguments)
+    return with_figure_only(parser)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse(arguments)
+@drawn("kernel-growth", 3.6)
+def kernel_growth(axes: Axes) -> None:
+    # The last row of an activation has its exponents.
+    rows = [row for row in rows_of("kernels-growth") if row["n"] != "exponent"]
+    lines = {"$XX^T$": ("relu", "X Xᵀ (s)")} | {
+        f"{kernel}, {title(name)}": (name, f"{kernel} (s)")
+        for name in ("relu", "tanh")
+        for kernel in ("CK", "CK+NTK")
+    }
+    for number, (label, (activation, name)) in enumerate(lines.items()):
+        part = grouped(rows, "activation")[activation,]
+        style = {"color": COLOURS[number], "marker": MARKERS[number], "linestyle": ("-", "--")[number > 2]}
+        axes.plot(column(part, "n"), column(part, name), label=label, **style)
+    sizes = np.array([1000.0, 8000.0])
+    axes.plot(sizes, 0.006 * (sizes / 1000) ** 2, color=GREY, linestyle=":", linewidth=1.0, label="$n^2$")
+    axes.set_title("version 0.1, two threads")
+    axes.set(xscale="log", yscale="log", xlabel="number of samples $n$", ylabel="seconds")
+    ticks(axes.xaxis, 1000, 2000, 4000, 8000)
+    axes.legend()
+
+
+@drawn("kernel-products", 3.6)
+def kernel_products(axes: Axes) -> None:
+    """CK and NTK over the product, for data of any scale: the median and the slowest activation."""
+    rows = grouped(rows_of("kernels-data"), "in")["products",]
+    names = {"mixture": "Gaussian mixture"} | {name: words(name) for name in (
+        "cifar10", "mnist", "fashion_mnist", "cifar10_vgg19", "digits")}  # fmt: skip
+    for place, name in enumerate(names):
+        part = [row for row in rows if row["data"].split(",")[0] == name]
+        cells = [value for row in part for key, value in row.items() if key.startswith("σ_a²") and value]
+        for shift, number in ((-0.12, 0), (0.12, 1)):
+            spread = np.linspace(-0.1, 0.1, len(cells))
+            label = "_" if place else ("median activation", "slowest activation")[number]
+            values = [number_in(cell, number) for cell in cells]
+            axes.plot(values, place + shift + spread, **marked(number, markersize=2.5, label=label))
+    axes.axvline(1.0, color=GREY, linewidth=0.8)
+    downwards(axes, names.values())
+    axes.set_title("version 0.2")
+    axes.set(xscale="log", xlabel="time of CK and NTK / time of $XX^T$")
+    ticks(axes.xaxis, 1, 2, 5, 10)
+    legend_below(axes)
+
+
+def main() -> int:
+    options = parse()
     scale = replace(QUICK if options.quick else Scale(), data_dir=options.data_dir)
     path = options.out / ("kernels-quick" if options.quick else "kernels")
     kept = path.with_name(f"{path.name}-data.jsonl")
@@ -334,6 +393,8 @@ def main(arguments: list[str] | None = None) -> int:
             misses += [
                 f"{name}, {next(iter(row.values()))}: {limit}" for row in rows for limit in missed(row)
             ]
+    if options.out == RESULTS and not options.quick:
+        publish()
     CONSOLE.print(f"Written: {path.with_suffix('.json')} and one table for each section")
     if not options.quick:
         CONSOLE.print("\n  ".join([f"Limits missed: {len(misses)}", *misses]))

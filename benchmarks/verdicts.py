@@ -26,7 +26,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from harness import RESULTS, write_json
+from drawing import CROSS, GREY, drawn, legend_below, marked, marked_table, publish, with_figure_only
+from harness import RESULTS, Row, write_json
+from matplotlib.axes import Axes
 from scipy.sparse.csgraph import connected_components, shortest_path
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -35,6 +37,7 @@ from torch.nn import functional as F
 
 import notsodeep as nsd
 from notsodeep.data import Preprocessing
+from notsodeep.figures import COLOURS, MARKERS
 from notsodeep.intervals import paired_difference
 from notsodeep.nets.torch_activation import TorchActivation
 from notsodeep_lab.papers.data_files import load
@@ -417,6 +420,60 @@ def truth(setting: Setting) -> dict[str, Any]:
     }
 
 
+@drawn("verdicts", 4.8, width=4.2)
+def verdict_figure(axes: Axes) -> None:
+    """How far the equilibrium is ahead of the best cheap network after training, by verdict before it."""
+    judged, trained = (
+        json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("verdicts", "verdicts-trained")
+    )
+    order = sorted(trained, key=lambda name: trained[name]["ahead"])
+    answers = ("keep", "replace", "unsure")
+    for place, name in enumerate(order):
+        found, answer = trained[name], judged[name]["answer"]
+        number = answers.index(answer)
+        right = answer == ("keep" if found["ahead"] > 1.0 else "replace")
+        ends = np.abs(np.array([found["interval"]]).T - found["ahead"])
+        style = {"color": COLOURS[number]} | ({"marker": MARKERS[number], "markersize": 4.0} if right else {})
+        axes.errorbar(found["ahead"], place, xerr=ends, elinewidth=0.8, linestyle="none", **(CROSS | style))
+    for number in (0, 1):
+        axes.plot([], [], **marked(number, label=f"verdict “{answers[number]}”"))
+    for number, label in ((0, "wrong “keep”"), (2, "“unsure”, counted as wrong")):
+        axes.plot([], [], label=label, linestyle="none", **CROSS | {"color": COLOURS[number]})
+    axes.axvline(1.0, color=GREY, linewidth=0.8, linestyle=":", label="one point")
+    short = {" of nodes have": "", " nodes have": "", "connected with a mark": "connected"}
+    axes.set_yticks(range(len(order)), [_shortened(name, short) for name in order])
+    axes.set_ylim(-0.7, len(order) - 0.3)
+    axes.set(xlabel="equilibrium ahead by (points)")
+    legend_below(axes, -0.09)
+
+
+def _shortened(name: str, replacements: dict[str, str]) -> str:
+    for long, short in replacements.items():
+        name = name.replace(long, short)
+    return name
+
+
+@marked_table("verdicts", "verdicts")
+def verdict_table() -> list[Row]:
+    """Verdicts before training by what was right after it."""
+    judged, trained = (
+        json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("verdicts", "verdicts-trained")
+    )
+    truth = {name: "keep" if found["ahead"] > 1.0 else "replace" for name, found in trained.items()}
+    return [
+        {"verdict": answer}
+        | {
+            f"“{right}” was right": str(
+                sum(judged[name]["answer"] == answer for name in truth if truth[name] == right)
+            )
+            for right in ("keep", "replace")
+        }
+        for answer in ("keep", "replace", "unsure")
+    ]
+
+
 def main() -> None:
     """Judge or train what is not yet recorded."""
     parser = argparse.ArgumentParser(
@@ -424,7 +481,7 @@ def main() -> None:
     )
     parser.add_argument("--judge", action="store_true", help="only the verdicts, before training")
     parser.add_argument("--development", action="store_true", help="other settings")
-    options = parser.parse_args()
+    options = with_figure_only(parser)
     torch.set_num_threads(1)
     settings, ending = (DEVELOPMENT, "-development") if options.development else (SETTINGS, "")
     files = [RESULTS / f"{one}{ending}.json" for one in ("verdicts", "verdicts-trained")]
@@ -437,6 +494,8 @@ def main() -> None:
             truths[title] = truth(setting)
             write_json(files[1], truths)
             print(title, truths[title], flush=True)
+    if not options.development:
+        publish()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 import sys
@@ -22,13 +21,12 @@ EVIDENCE = ROOT / "docs" / "evidence"
 with_results = pytest.mark.skipif(
     not (ROOT / "benchmarks" / "results").exists(), reason="the source distribution has no raw results"
 )
-VARIANCES = {"sigma_a2": 0.2, "sigma_b2": 0.8}
 
 
 @pytest.fixture(scope="module")
-def peers() -> Iterator[Any]:
-    """Imports a script of benchmarks/peers by name."""
-    folders = [str(ROOT / "benchmarks" / part) for part in ("peers", ".", "peers/torchdeq")]
+def scripts() -> Iterator[Any]:
+    """Imports a script of benchmarks by name."""
+    folders = [str(ROOT / "benchmarks" / part) for part in (".", "peers/neural_tangents")]
     sys.path[:0] = folders
     try:
         yield importlib.import_module
@@ -49,8 +47,8 @@ def row(contestant: str, seconds: float | None, error: float = 1e-15, n: int = 1
 # --- losses --------------------------------------------------------------------------------------------
 
 
-def test_every_comparable_pair_has_a_ratio(peers: Any) -> None:
-    figures = peers("evidence_figures")
+def test_every_comparable_pair_has_a_ratio(scripts: Any) -> None:
+    figures = scripts("kept")
     rows = [
         row("notsodeep", 3.0, 1e-6),
         row("NumPy, 20 layers", 1.0, 1e-9),
@@ -65,20 +63,20 @@ def test_every_comparable_pair_has_a_ratio(peers: Any) -> None:
     assert errors["kernel: NumPy"] == pytest.approx([1e-3])
 
 
-def test_rounding_is_not_compared(peers: Any) -> None:
+def test_rounding_is_not_compared(scripts: Any) -> None:
     rows = [row("notsodeep", 1.0, 9e-14), row("NumPy", 1.0, 1e-16)]
-    assert peers("evidence_figures").ratios("CK error", [("kernel", ("φ", "n"), rows)]) == {}
+    assert scripts("kept").ratios("CK error", [("kernel", ("φ", "n"), rows)]) == {}
 
 
-def test_losses_are_counted(peers: Any) -> None:
-    lost = peers("evidence_tables")._lost
+def test_losses_are_counted(scripts: Any) -> None:
+    lost = scripts("kept")._lost
     assert lost([0.5, 0.8, 1.0, 2.0]) == "2 of 4, up to 2×"
     assert lost([1.5]) == "0 of 1"
     assert lost([]) == "–"
 
 
-def test_tables_survive_a_round_trip(peers: Any, tmp_path: Path) -> None:
-    harness = peers("harness")
+def test_tables_survive_a_round_trip(scripts: Any, tmp_path: Path) -> None:
+    harness = scripts("harness")
     rows = [{"a": 1.5, "b": "x, y", "list": [1]}, {"a": None, "b": "", "c": True}]
     harness.write_rows(tmp_path / "table.csv", rows, "one\nnote")
     note, read = harness.read_rows(tmp_path / "table.csv")
@@ -89,21 +87,31 @@ def test_tables_survive_a_round_trip(peers: Any, tmp_path: Path) -> None:
 # --- the pages -----------------------------------------------------------------------------------------
 
 
+def _drawing(scripts: Any) -> Any:
+    """The registry of figures and tables, filled by every script that draws one."""
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        if "@drawn(" in path.read_text(encoding="utf-8"):
+            scripts(path.stem)
+    return scripts("drawing")
+
+
 @with_results
-def test_marked_tables_are_those_of_the_files(peers: Any) -> None:
-    for (page, mark), table in peers("evidence_tables").TABLES.items():
+def test_marked_tables_are_those_of_the_files(scripts: Any) -> None:
+    tables = _drawing(scripts).TABLES
+    assert len(tables) >= 3
+    for (page, mark), (_, rows) in tables.items():
         text = (EVIDENCE / f"{page}.md").read_text(encoding="utf-8")
         (part,) = re.findall(f"<!-- table: {mark} -->(.*)<!-- end: {mark} -->", text, flags=re.DOTALL)
-        assert part.strip() == table().strip()
+        assert part.strip() == scripts("harness").markdown_table(rows()).strip()
 
 
 @with_results
-def test_every_figure_is_drawn_shown_and_small(peers: Any) -> None:
+def test_every_figure_is_drawn_shown_and_small(scripts: Any) -> None:
     files = {path.stem: path.stat().st_size for path in (ROOT / "docs/images/evidence").iterdir()}
     shown = [
         re.findall(r"images/evidence/([a-z-]+)\.svg", page.read_text()) for page in EVIDENCE.glob("*.md")
     ]
-    assert set(files) == set(peers("evidence_figures").FIGURES) == {name for part in shown for name in part}
+    assert set(files) == set(_drawing(scripts).FIGURES) == {name for part in shown for name in part}
     assert max(files.values()) <= 150_000
 
 
@@ -111,14 +119,10 @@ def test_every_figure_is_drawn_shown_and_small(peers: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["relu", "erf", "tanh"])
-def test_numpy_is_the_kernel_up_to_its_depth(peers: Any, rows: np.ndarray, name: str) -> None:
+def test_numpy_is_the_kernel_up_to_its_depth(scripts: Any, rows: np.ndarray, name: str) -> None:
     """20 layers are the limit; 3 layers miss it, by no more than the contraction allows."""
-    recursion = peers("recursion")
-    # The contestant's 32 terms leave 1e-9 on the diagonal; the series itself has to be right.
-    series = functools.partial(recursion.tanh_dual_by_series, terms=100)
-    dual = series if name == "tanh" else recursion.DUALS[name]
     exact = both_kernels(DEQ(name, sigma_a2=0.2), rows)
-    deep, shallow = (recursion.unrolled_kernels(rows, dual, depth=depth, **VARIANCES) for depth in (20, 3))
+    deep, shallow = (scripts("compare").unrolled_kernels(rows, name, depth) for depth in (20, 3))
     for found, rough, truth in zip(deep, shallow, exact, strict=False):
         assert_close(found, truth, Oracle.QUADRATURE)
         missed = np.abs(rough - truth).max() / np.abs(truth).max()

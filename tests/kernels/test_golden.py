@@ -13,8 +13,21 @@ import pytest
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 pytestmark = pytest.mark.skipif(not TOOLS.exists(), reason="the source distribution has no tools/")
 
-# Entries of which a stated bound is below the true error: what may be between the kernels, and why.
-EXCEPTIONS: dict[str, tuple[float, str]] = {}
+NEAR = "1e-4 to 1e-10 apart | ntk"
+# Golden values whose true error, by mpmath, is above their stated bound: rounding of inner products, which the bound of
+# the tangent kernel lacks. (That of gelu relu is what another order of the columns changes.)
+ERRORS = {
+    f"DEQ relu | {NEAR}": 2.2e-13, f"DEQ abs | {NEAR}": 5.6e-13, f"DEQ leaky_relu | {NEAR}": 2.0e-13,
+    f"biased DEQ relu | {NEAR}": 4.1e-13, f"DEQ hard_tanh | {NEAR}": 1.9e-11, f"biased DEQ hard_tanh | {NEAR}": 1.8e-9,
+    f"Explicit relu | {NEAR}": 2.1e-13, f"Explicit relu relu relu | {NEAR}": 1.7e-13,
+    f"Explicit gelu relu | {NEAR}": 7.0e-14, "DEQ hard_tanh | pixels | ntk": 3.0e-11,
+    "DEQ relu | pixels | ntk": 1.7e-14,
+    "DEQ abs | plain | ntk": 5.9e-14, "DEQ abs | rectangle | ntk": 5.9e-14, "DEQ relu(x - 1) | plain | ck": 1.8e-13,
+    "DEQ relu | zero, duplicate, opposite, scaled | ntk": 1.6e-14,
+    "DEQ abs | zero, duplicate, opposite, scaled | ntk": 5.9e-14,
+    "DEQ leaky_relu | zero, duplicate, opposite, scaled | ntk": 2.0e-14,
+    "biased DEQ relu | zero, duplicate, opposite, scaled | ntk": 3.0e-14,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +41,12 @@ def test_every_kernel_is_within_both_bounds(golden: Any) -> None:
     entries, samples = golden.read()
     assert list(entries) == list(golden.names())
     assert len(entries) > 300
+    assert set(ERRORS) <= set(entries)
     far = []
     for name, entry in entries.items():
         model, data, kernel = name.split(" | ")
         values, bound = golden.compute(golden.MODELS[model](), *samples[data], kernel)
-        allowed = EXCEPTIONS[name][0] if name in EXCEPTIONS else bound + entry.bound
+        allowed = bound + max(entry.bound, ERRORS.get(name, 0.0))
         size = np.outer(entry.rows, entry.columns)
         if not np.all(np.abs(values - entry.values) <= allowed * size):
             with np.errstate(all="ignore"):
