@@ -27,14 +27,6 @@ def test_the_series_is_that_of_the_exact_kernel(name, kernel):
     assert errors[0] / errors[1] == pytest.approx(16.0, rel=0.15)
 
 
-def test_with_much_decay_the_scalars_are_those_of_a_deq():
-    model = nsd.NeuralODE("tanh", 2.0, 8.0, 1.0, sigma_b2=2.0, decay=2.0)
-    deq = nsd.DEQ("tanh", 0.5, 0.5)
-    for ours, theirs in (("ck", "ck_preactivations"), ("ntk_preactivations", "ntk_preactivations")):
-        found, expected = nsd.coefficients(model, 1.0, ours), nsd.coefficients(deq, 1.0, theirs)
-        np.testing.assert_allclose(found.as_array(), expected.as_array(), atol=2e-4 * expected.diagonal)
-
-
 def test_what_is_not_centred_is_refused_with_a_remedy():
     with pytest.raises(nsd.InputError, match=r"model\.centred"):
         nsd.coefficients(nsd.NeuralODE("relu"), 1.0)

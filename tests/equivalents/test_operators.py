@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import linalg
-from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
+from scipy.sparse.linalg import LinearOperator, cg
 from tolerances import Oracle, assert_close
 
 from notsodeep.equivalents.operators import GramTerm, StructuredOperator, gram, low_rank
@@ -20,8 +20,6 @@ BASIS = RNG.standard_normal((N, 3))
 CORE = np.array([[0.0, 0.3, 0.0], [0.3, 0.0, 0.0], [0.0, 0.0, 0.0]])
 WEIGHTS = 1.0 + 0.1 * RNG.standard_normal((N, 2))
 UNEQUAL = 2.0 + RNG.random(N)
-SYMMETRIC = 0.02 * (WIDE[:, :N] + WIDE[:, :N].T)
-
 WEIGHTED = GramTerm(X, WEIGHTS, np.array([0.8, -0.05]))
 SINGLE = StructuredOperator(0.5, [gram(X, 0.7)], size=N)
 
@@ -97,13 +95,6 @@ def test_with_many_columns_a_dense_factorisation_and_conjugate_gradients_agree()
     iterated, failed = cg(operator.plus_diagonal(0.5), right, rtol=1e-12)
     assert not failed
     np.testing.assert_allclose(iterated, solution, rtol=1e-9, atol=1e-9)
-
-
-def test_a_sum_with_another_kind_of_operator_is_still_an_operator():
-    other = aslinearoperator(SYMMETRIC)
-    vector = RNG.standard_normal(N)
-    assert_identity((SINGLE + other) @ vector, SINGLE.to_dense() @ vector + SYMMETRIC @ vector)
-    assert_identity((SINGLE @ SINGLE) @ vector, SINGLE.to_dense() @ SINGLE.to_dense() @ vector)
 
 
 def test_singular_operators_say_so():

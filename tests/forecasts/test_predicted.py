@@ -9,7 +9,6 @@ import torch
 import notsodeep as nsd
 from notsodeep import cells
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.forecasts.covariance_fields import fields_of
 from notsodeep.forecasts.width_effects import settling_probability
 from notsodeep.models import normalised_adjacency
 from notsodeep.nets import DEQNet, SolverOptions, network
@@ -230,19 +229,6 @@ def test_widths_that_were_not_simulated_are_said_to_be_so():
     assert (wide.probability > 0.2).all()
     assert (wide.probability < 1.0).all()
     assert (wide.probability + wide.probability_error >= 1.0).all()
-
-
-def test_fluctuations_depend_on_the_kurtosis_of_slopes_and_on_positions():
-    """κ = E[φ'⁴]/E[φ'²]²: 2 for ReLU, whose slopes are 0 or 1; positions of an image average over it."""
-    x, relu = unit_rows(1, 4), (0.9, 0.5)
-    assert fields_of(nsd.DEQ("identity", 0.5), x).concentration == pytest.approx(1.0)
-    assert fields_of(nsd.DEQ("relu", *relu), x).concentration == pytest.approx(2.0, rel=1e-3)
-    image = np.broadcast_to(x[:, :, None, None], (1, 4, 3, 3))
-    conv = fields_of(nsd.ConvDEQ("relu", *relu, padding="circular"), image)
-    assert conv.concentration == pytest.approx(2.0 / 9.0, rel=1e-3)
-    # Equal nodes have equal slopes: no average over nodes.
-    graph = fields_of(nsd.GraphDEQ(np.full((3, 3), 1 / 3), "relu", *relu), np.repeat(x, 3, axis=0))
-    assert graph.concentration == pytest.approx(2.0, rel=0.1)
 
 
 @pytest.mark.parametrize(("name", "gain", "m"), [("identity", 0.85, 200), ("relu", 1.62, 512)])

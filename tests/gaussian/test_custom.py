@@ -29,31 +29,21 @@ def _bump(x: np.ndarray) -> np.ndarray:
 
 
 # Smooth, neither odd nor even, and not in the list of built-ins.
-SMOOTH = (
-    Reference(
-        "bump",
-        lambda x: mpmath.tanh(2 * x) + 0.2 * mpmath.exp(-((x - 0.5) ** 2)),
-        lambda x: 2 * mpmath.sech(2 * x) ** 2 - 0.4 * (x - 0.5) * mpmath.exp(-((x - 0.5) ** 2)),
-        _bump,
-        lambda x: 2 / np.cosh(np.clip(2 * x, -300, 300)) ** 2 - 0.4 * (x - 0.5) * np.exp(-((x - 0.5) ** 2)),
-    ),
-    Reference(
-        "log_cosh",
-        lambda x: abs(x) + mpmath.log1p(mpmath.exp(-2 * abs(x))) - mpmath.log(2),
-        mpmath.tanh,
-        lambda x: np.logaddexp(x, -x) - math.log(2),
-        np.tanh,
-    ),
+BUMP = Reference(
+    "bump",
+    lambda x: mpmath.tanh(2 * x) + 0.2 * mpmath.exp(-((x - 0.5) ** 2)),
+    lambda x: 2 * mpmath.sech(2 * x) ** 2 - 0.4 * (x - 0.5) * mpmath.exp(-((x - 0.5) ** 2)),
+    _bump,
+    lambda x: 2 / np.cosh(np.clip(2 * x, -300, 300)) ** 2 - 0.4 * (x - 0.5) * np.exp(-((x - 0.5) ** 2)),
 )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slope_given", [False, True], ids=["values only", "with derivative"])
-@pytest.mark.parametrize("phi", SMOOTH, ids=str)
-def test_smooth_callables_have_nine_digits(phi: Reference, slope_given: bool) -> None:
-    made = custom_activation(phi.np_value, derivative=phi.np_slope if slope_given else None)
+def test_a_smooth_callable_has_nine_digits(slope_given: bool) -> None:
+    made = custom_activation(_bump, derivative=BUMP.np_slope if slope_given else None)
     for q in VARIANCES:
-        exact = oracles.mp_quadrature(phi, q)
+        exact = oracles.mp_quadrature(BUMP, q, 20)
         size = math.sqrt(exact.second)
         assert moments.second_moment(made, q) == pytest.approx(float(exact.second), rel=RELATIVE)
         assert moments.second_moment_slope(made, q) == pytest.approx(float(exact.second_slope), rel=RELATIVE)
@@ -64,7 +54,7 @@ def test_smooth_callables_have_nine_digits(phi: Reference, slope_given: bool) ->
         for k in (1, 2):
             expected = float(exact.mean[k])
             assert moments.mean_derivative(made, q, k) == pytest.approx(expected, rel=RELATIVE, abs=RELATIVE)
-        expected_row = np.array([float(a) for a in oracles.mp_quadrature(phi, q, 20).mehler])
+        expected_row = np.array([float(a) for a in exact.mehler])
         np.testing.assert_allclose(
             moments.mehler(made, q, 20).ravel(), expected_row, rtol=0, atol=RELATIVE * size
         )

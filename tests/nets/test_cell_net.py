@@ -13,7 +13,7 @@ from torch import Tensor
 
 from notsodeep import cells, forecast
 from notsodeep.errors import ConvergenceError, InputError
-from notsodeep.models import DEQ, ConvDEQ, normalised_adjacency
+from notsodeep.models import DEQ, ConvDEQ, GraphDEQ
 from notsodeep.models.cell_models import Equilibrium, Loop
 from notsodeep.nets import (
     CellNet,
@@ -83,19 +83,6 @@ def assert_same_network(net: Any, named: Any, X: Tensor) -> None:
     assert_close(*kernels, Oracle.QUADRATURE)
 
 
-def image_cell() -> cells.expressions.Node:
-    z, x = cells.state(), cells.input()
-    branch = cells.dense(cells.activation(cells.conv(z, 1.0), "relu"), 0.5)
-    return cells.norm(z + branch + cells.bias(cells.conv(x, 1.0, 3, "circular"), 0.2))
-
-
-def graph_cell() -> cells.expressions.Node:
-    z, x = cells.state(), cells.input()
-    S = normalised_adjacency(np.array([[0, 1, 0, 0], [1, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0]]))
-    inner = cells.graph(z, S, 0.6) + cells.bias(cells.dense(x, 0.7), 0.2)
-    return cells.activation(inner, "tanh")
-
-
 def test_coordinates_are_of_order_one_and_normalised() -> None:
     net = build(Equilibrium(residual_cell()))
     z = net.states(rows()).detach()
@@ -129,14 +116,19 @@ def test_no_equilibrium_raises_with_a_remedy() -> None:
     assert not net.last_solve.converged
 
 
+IMAGES = Equilibrium(
+    cells.flatten(cells.norm(cells.conv(cells.state(), 1.0) + cells.conv(cells.input(), 1.0)))
+)
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "words"),
     [
         (DEQ("tanh", 0.3), (1, 4, 4), "rows"),
         (ConvDEQ("relu", 0.3), 16, "image"),
         (Equilibrium(gated_cell()), (1, 4, 4), "no filters"),
-        (Equilibrium(cells.flatten(image_cell())), 16, "channels, height, width"),
-        (Equilibrium(cells.flatten(image_cell())), (2, 2, 2), "smaller than filters"),
+        (IMAGES, 16, "channels, height, width"),
+        (IMAGES, (2, 2, 2), "smaller than filters"),
         ("tanh", 5, "no network"),
     ],
 )
@@ -147,7 +139,7 @@ def test_samples_that_do_not_fit_are_refused(model: Any, shape: Any, words: str)
 
 def test_a_graph_goes_in_with_all_of_its_nodes() -> None:
     with pytest.raises(InputError, match="each of the 4 nodes"):
-        build(Equilibrium(graph_cell()))(rows(3))
+        build(GraphDEQ(np.eye(4), "tanh", 0.3))(rows(3))
 
 
 def test_forecast_and_distill_take_the_network() -> None:
