@@ -135,6 +135,12 @@ def _cases() -> dict[str, tuple[Any, Tensor, Tensor, str]]:
         "rotation": (lambda z, x: z @ rotation(0.7, 1.0).to(z) + x, pairs, 0.0 * pairs, "oscillates"),
         "spiral": (lambda z, x: z @ rotation(0.7, 0.999).to(z) + x, pairs, 0.0 * pairs, "settles"),
         "limit cycle": (cycle, pairs, 0.0 * pairs, "oscillates"),
+        "slow contraction that grows first": (
+            lambda z, x: 0.999 * z + F.pad(z[:, :1], (1, 0)) + x,
+            pairs,
+            0.0 * pairs,
+            "settles",
+        ),
         "flip": (lambda z, x: -2.0 * torch.tanh(z) + 0.1 * x, rows[:, :4], zero[:, :4], "oscillates"),
     }
 

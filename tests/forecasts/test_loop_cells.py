@@ -118,6 +118,40 @@ def test_an_unstable_equilibrium_does_not_settle() -> None:
     assert f.rate[0] == pytest.approx(2.0)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("cell", "start", "outcome", "rate"),
+    [
+        (lambda z, x: z + 0.0 * x, 0.0, "unstable", 1.0),
+        (lambda z, x: 4.0 * z * (1.0 - z) + 0.0 * x, 0.25, "unstable", 2.0),
+        (lambda z, x: 3.9 * z * (1.0 - z) + 0.0 * x, 0.3, "oscillates", 1.9),
+        (lambda z, x: x - z, 0.0, "oscillates", 1.0),
+        # Steps of both signs that fall as the root of k.
+        (lambda z, x: 3.0 * z * (1.0 - z) + 0.0 * x, 0.3, "not within 2000 evaluations", 1.0),
+    ],
+    ids=["every state rests", "rests by chance", "chaos", "flip", "edge of a flip"],
+)
+def test_samples_that_do_not_settle_never_reach_a_tolerance_for_good(
+    cell: Any, start: float, outcome: str, rate: float
+) -> None:
+    x = torch.ones(2, 3, dtype=torch.float64)
+    f = nsd.forecast(cell, x, z0=start * x, max_steps=2000)
+    assert list(f.outcome) == [outcome] * 2
+    assert not f.settles.any()
+    assert f.rate == pytest.approx(rate, rel=1e-6)
+    assert "2 of 2 samples do not settle: 2 " in f.advice
+    if outcome == "oscillates":
+        assert np.isinf(f.steps(1e-2)).all()
+
+
+def test_the_advised_tolerance_gives_the_equilibrium_it_promises() -> None:
+    x = torch.ones(1, 4, dtype=torch.float64)
+    f = nsd.forecast(lambda z, x: 0.98 * z + x, x, z0=torch.zeros_like(x))
+    tolerance = float(f.advice.partition("A tolerance of ")[2].partition(" ")[0])
+    # The state is 50, and after k steps 50 (1 - 0.98^k).
+    assert 0.5e-3 < 0.98 ** f.steps(tolerance)[0] < 1.5e-3
+
+
 def test_float32_inside_a_cell_does_not_limit_residuals() -> None:
     W = nn.Linear(6, 6)
     x = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
@@ -182,6 +216,8 @@ def writing(z: Tensor, x: Tensor) -> Tensor:
     [
         (writing, "writes into z"),
         (lambda z, x: x.add_(1.0) * 0.5 + z, "writes into z or x"),
+        (lambda z, x: torch.tanh(z.data.mul_(0.5)) + 0.1 * z + x, "writes into z"),
+        (lambda z, x: torch.log(z - 1e3) + x, "first evaluation"),
         (lambda z, x: torch.tanh(torch.from_numpy(np.tanh(z.numpy()))) + x, "NumPy"),
         (lambda z, x: np.tanh(0.5 * z + x), "NumPy"),
         (lambda z, x: np.ones(z.shape), "torch functions"),

@@ -141,7 +141,12 @@ class CellInFloat64:
         try:
             with torch.no_grad():
                 first = self(z, x)
-            if (z._version, x._version) != versions:
+                if not bool(torch.isfinite(first).all()):
+                    raise InputError("cell(z0, X) has NaN or infinite entries: its first evaluation fails.")
+                later = first.clone()
+                self(later, x)
+            # What is written by way of .data leaves the version as it is.
+            if (z._version, x._version) != versions or not torch.equal(later, first):
                 raise InputError(
                     "cell(z, x) writes into z or x. Let it return a new tensor: z = z + …, not z += …."
                 )

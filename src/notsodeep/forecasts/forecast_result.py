@@ -19,7 +19,11 @@ ACCURACY, GRADIENT_ACCURACY, SAFE_RATE = 1e-3, 0.1, 0.95
 # Share of networks of a width that must have an equilibrium where σ_a² is called safe.
 SAFE_PROBABILITY = 0.95
 # What advice says of several samples.
-OUTCOMES = {"grows": "grow", "oscillates": "oscillate", "unstable": "rest on an unstable equilibrium"}
+OUTCOMES = {
+    "grows": "grow",
+    "oscillates": "oscillate",
+    "unstable": "rest on an equilibrium that does not attract",
+}
 # A predicted rate above which narrow networks differ; the largest rate and number of steps that advice may propose.
 NARROW_RATE, DAMPED_RATE, TRUNCATION = 0.9, 0.98, 50
 
@@ -78,7 +82,7 @@ class Forecast(Shown):
         initial: of a measured network, the forecast for its random initialisation, where its model is known.
         safe_gain: computes the largest safe σ_a² and the present one; predicted only.
         outcome: what plain iteration of each sample did, (n,): "settles", "grows", "oscillates", "unstable" (it rests
-            on an equilibrium that small errors leave) or "not within N evaluations"; measured only.
+            on an equilibrium that does not attract) or "not within N evaluations"; measured only.
         seconds: time that the measurement could take.
         precision: type in which it was computed: float64, whatever the cell's type, unless the cell is compiled.
         damped_rate: computes the rate of damped iteration with a share η; measured only.
@@ -134,8 +138,8 @@ class Forecast(Shown):
         reached = curve <= tolerance
         counts = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1.0, np.inf)
         if self.outcome is not None and solver == "iteration":
-            # Steps of a state that grows are small beside it, but it comes closer to nothing.
-            counts[self.outcome == "grows"] = np.inf
+            # Steps of a state that grows are small beside it, and those of chaos now and then, but it settles nowhere.
+            counts[np.isin(self.outcome, ("grows", "oscillates"))] = np.inf
         # Beyond the curve, residuals fall with the rate.
         ends = np.maximum((~np.isnan(curve)).sum(axis=1) - 1, 0)
         last = np.maximum(curve[np.arange(len(curve)), ends], 1e-300)
@@ -188,7 +192,9 @@ class Forecast(Shown):
         if settled.any():
             rate = float(np.max(self.rate[settled]))
             # Steps are orthogonal to each other in a wide network: the error is the root of the sum of their squares.
-            tolerance = ACCURACY * min(np.sqrt(1.0 - rate**2) / max(rate, 1e-6), 1.0)
+            # Those of one cell may have one direction.
+            left = 1.0 - rate if self.source == "measured" else np.sqrt(1.0 - rate**2)
+            tolerance = ACCURACY * min(left / max(rate, 1e-6), 1.0)
             parts.append(f"A tolerance of {tolerance:.1g} gives equilibria to {100 * ACCURACY:g} %.")
             errors = (self.gradient.error(k)[settled].max() for k in range(1, TRUNCATION + 1))
             terms = next((k for k, error in enumerate(errors, 1) if error < GRADIENT_ACCURACY), None)

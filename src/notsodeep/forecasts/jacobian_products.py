@@ -132,7 +132,7 @@ def adjoint_errors(
             term = product(term)
         squares.append(torch.stack([*rests, w.square().sum(dim=1)], dim=1).double().cpu().numpy())
     mean = np.mean(squares, axis=0)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return np.sqrt(mean[:, 0] / mean[:, -1]), np.sqrt(mean[:, :-1] / mean[:, :1])
 
 

@@ -32,8 +32,6 @@ ITERATION_SHARE, SEARCH_SHARE = 0.6, 0.8
 ERROR_STEPS, SEARCH_STEPS = 200, 200
 # The step at an equilibrium that was found beside the first step of the iteration, and its norm beside the largest.
 SHORTER, FARTHER = 1e-6, 10.0
-# A state that stays where it is although its rate is larger than this rests on an unstable equilibrium.
-UNSTABLE = 1.001
 # A share of an error that is left after all evaluations, above which its decay need not show in the steps.
 INVISIBLE = 0.1
 # Products of the damped Jacobian that check an advice to damp.
@@ -96,11 +94,13 @@ def _measured(
             known[~settled] = found & (size <= FARTHER * path.largest[~settled])
         errors = _errors(cell, limit, path.residuals.shape[1], clock)
         eigenvalues, rate, norms, truncated = _jacobian_facts(cell, limit, np.flatnonzero(known), clock)
-    eigenvalues[path.vanishes], rate[path.vanishes] = 0.0, 0.0
+    # Rounding gives nilpotent Jacobians small eigenvalues.
+    nilpotent = path.vanishes & (rate < 1.0)
+    eigenvalues[nilpotent], rate[nilpotent] = 0.0, 0.0
     errors[~known] = np.nan
     unknown = np.where(np.char.startswith(path.outcome, "not within"), path.factor, np.inf)
     rate = np.where(known, rate, np.where(np.isnan(unknown), np.inf, unknown))
-    outcome = np.where(settled & (rate > UNSTABLE), "unstable", path.outcome)
+    outcome = np.where(settled & (rate >= 1.0), "unstable", path.outcome)
     # So slow a mode looks constant over these evaluations.
     count = path.residuals.shape[1]
     hidden = known & ~settled & (rate < 1.0) & (np.minimum(rate, 1.0) ** count > INVISIBLE)
