@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,6 @@ from scipy import linalg
 from scipy.sparse.linalg import LinearOperator
 
 from notsodeep.errors import InputError
-from notsodeep.linalg.block_lanczos import SymmetricOperator
 from notsodeep.linalg.dense import solve_symmetric
 from notsodeep.validation import Array, as_number, as_real, as_right_sides, squared_norms
 
@@ -150,7 +149,7 @@ def check_term(term: Term, n: int) -> None:
 # --- the operator -----------------------------------------------------------------------------------------------------
 
 
-class StructuredOperator(SymmetricOperator):
+class StructuredOperator(LinearOperator):
     """A symmetric n × n matrix diag(d) + Gram terms + low-rank terms.
 
     Args:
@@ -165,7 +164,12 @@ class StructuredOperator(SymmetricOperator):
         n = len(self.own_diagonal)
         for term in self.terms:
             check_term(term, n)
-        super().__init__(n)
+        super().__init__(np.float64, (n, n))
+
+    @property
+    def n(self) -> int:
+        """The number of rows and columns."""
+        return int(self.shape[0])
 
     # --- multiplication -----------------------------------------------------------------------------------
 
@@ -174,6 +178,14 @@ class StructuredOperator(SymmetricOperator):
         for term in self.terms:
             result += term.product(block)
         return result
+
+    def _matvec(self, vector: Array) -> Array:
+        return np.asarray(self._matmat(np.reshape(vector, (-1, 1)))[:, 0])
+
+    def _adjoint(self) -> Self:
+        return self
+
+    _transpose = _adjoint
 
     def plus_diagonal(self, values: ArrayLike) -> StructuredOperator:
         """The operator with one number, or n of them, added to its diagonal."""

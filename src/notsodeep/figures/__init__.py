@@ -21,9 +21,7 @@ from notsodeep.figures.style import (
     MARKERS,
     STYLE,
     new_figure,
-    png,
     save,
-    svg,
 )
 
 __all__ = [
@@ -41,7 +39,5 @@ __all__ = [
     "plot_loop_curve",
     "plot_phase_diagram",
     "plot_spectrum",
-    "png",
     "save",
-    "svg",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from io import BytesIO
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -128,20 +127,3 @@ def save(figure: Figure, path: Path | str) -> Path:
     with atomic_write(path) as temporary, mpl.rc_context(STYLE):
         figure.savefig(temporary, metadata=_METADATA.get(path.suffix))
     return path
-
-
-def svg(figure: Figure) -> bytes:
-    """Return the content of an SVG file of the figure."""
-    return _content(figure, "svg")
-
-
-def png(figure: Figure) -> bytes:
-    """Return the content of a PNG file of the figure."""
-    return _content(figure, "png")
-
-
-def _content(figure: Figure, ending: str) -> bytes:
-    content = BytesIO()
-    with mpl.rc_context(STYLE):
-        figure.savefig(content, format=ending, metadata=_METADATA.get(f".{ending}"))
-    return content.getvalue()

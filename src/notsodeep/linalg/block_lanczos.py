@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy import linalg
@@ -17,26 +17,6 @@ _START = 20240721
 _EXTRA_RANGE = 10
 # Below this size an operator is made a matrix.
 _SMALL = 20
-
-
-class SymmetricOperator(LinearOperator):
-    """A symmetric n × n matrix; `_matmat` gives its product with an (n, m) block."""
-
-    def __init__(self, n: int) -> None:
-        super().__init__(np.float64, (n, n))
-
-    @property
-    def n(self) -> int:
-        """The number of rows and columns."""
-        return int(self.shape[0])
-
-    def _matvec(self, vector: Array) -> Array:
-        return np.asarray(self._matmat(np.reshape(vector, (-1, 1)))[:, 0])
-
-    def _adjoint(self) -> Self:
-        return self
-
-    _transpose = _adjoint
 
 
 def extreme_eigenvalues(operator: Any, k: int, which: str = "LM", tolerance: float = 0.0) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod, sqrt
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -57,7 +57,66 @@ class ImageNet:
         super().__init__(spec, *sizes, out_features, **options)  # type: ignore[call-arg]
 
 
-class DEQNet(RowNet, EquilibriumNet):
+class LoadedNet(EquilibriumNet):
+    """Equilibrium networks, which can be built from weights that were trained elsewhere."""
+
+    model: ClassVar[type]
+
+    @classmethod
+    def from_weights(
+        cls,
+        W: Any,
+        U: Any,
+        b: Any = None,
+        activation: Any = "tanh",
+        readout: Any = None,
+        *,
+        image_size: int | Sequence[int] | None = None,
+        padding: str = "zeros",
+        pool: bool = False,
+        train: str = "all",
+        **options: Any,
+    ) -> Self:
+        """Build the network z = φ(W z + U x + b), outputs readout(z), from weights trained elsewhere.
+
+        Args:
+            W: (m, m); of a `ConvDEQNet` filters (m, m, k, k), as `torch.nn.Conv2d` has them with padding="same", or
+                (m, m, k) for sequences.
+            U: (m, inputs), or filters (m, channels, k, k).
+            b: (m,); None for none.
+            activation: φ: a name, a formula or a function, as `DEQ` takes it.
+            readout: a `torch.nn.Linear`, weights V, or a pair (V, c) with a bias c (outputs,); None for the equilibrium
+                itself. V is (outputs, m); of images (outputs, m × positions) of the flattened z, or (outputs, m) with
+                `pool`.
+            image_size: of a `ConvDEQNet`: (height, width), or one number for square images; (length,) for sequences.
+            padding: of a `ConvDEQNet`: "zeros" or "circular".
+            pool: of a `ConvDEQNet`: whether the readout sees the mean of z over positions.
+            train: "all" or "readout".
+            options: of the network: solver, adjoint, on_failure ("warn once" if not given), …; dtype and device are
+                those of W unless given.
+
+        The weights are copied. Variances of the model (`spec`) are estimated from W, U and b. A variance of W of 1 or
+        more, which a model cannot have, becomes 0.99: the function is the same, but its kernels at infinite width are
+        not those of the weights.
+        """
+        geometry: dict[str, Any] = {}
+        sizes: tuple[Any, ...] = ()
+        if cls.model is DEQ:
+            parts = plain_matrices(W, U, b, readout)
+        else:
+            parts, square = _plain_filters(W, U, b, readout, image_size, pool)
+            taps, read = parts.recurrent.shape[2], "pool" if pool else "flatten"
+            geometry, sizes = {"filter_size": taps, "padding": padding, "readout": read}, (square,)
+        spec = cls.model(activation, *_variances(parts), **geometry)
+        (m, entering), outputs = parts.inputs.shape[:2], len(parts.readout)
+        place = {"dtype": parts.recurrent.dtype, "device": parts.recurrent.device}
+        chosen = {"train": train, "seed": 0, "on_failure": ONCE, **place, **options}
+        make: Any = cls  # the sizes are those of rows or of images
+        net: Self = make(spec, entering, m, outputs, *sizes, **chosen)
+        return _load_plain_weights(net, parts)
+
+
+class DEQNet(RowNet, LoadedNet):
     """A deep equilibrium model of finite width: z = φ(σ_a A z + σ_b B x + σ_c b)/√m, outputs readout · z, (1.1).
 
     Args:
@@ -70,41 +129,6 @@ class DEQNet(RowNet, EquilibriumNet):
 
     spec: DEQ
     model = DEQ
-
-    @classmethod
-    def from_weights(
-        cls,
-        W: Any,
-        U: Any,
-        b: Any = None,
-        activation: Any = "tanh",
-        readout: Any = None,
-        *,
-        train: str = "all",
-        **options: Any,
-    ) -> DEQNet:
-        """Build the network z = φ(W z + U x + b), outputs readout(z), from weights trained elsewhere.
-
-        Args:
-            W: (m, m).
-            U: (m, inputs).
-            b: (m,); None for none.
-            activation: φ: a name, a formula or a function, as `DEQ` takes it.
-            readout: a `torch.nn.Linear`, weights V (outputs, m), or a pair (V, c) with a bias c (outputs,); None for
-                the equilibrium itself.
-            train: "all" or "readout".
-            options: of `DEQNet`: solver, adjoint, on_failure ("warn once" if not given), …; dtype and device are those
-                of W unless given.
-
-        The weights are copied. Variances of the model (`spec`) are estimated from W, U and b. A variance of W of 1 or
-        more, which a model cannot have, becomes 0.99: the function is the same, but its kernels at infinite width are
-        not those of the weights.
-        """
-        parts = plain_matrices(W, U, b, readout)
-        m, p = parts.inputs.shape
-        spec = DEQ(activation, *_variances(parts))
-        net = cls(spec, p, m, len(parts.readout), **_options_of(parts, train, options))
-        return _load_plain_weights(net, parts)
 
 
 class ExplicitNet(RowNet, FeedforwardNet):
@@ -122,7 +146,7 @@ class ExplicitNet(RowNet, FeedforwardNet):
     model = Explicit
 
 
-class ConvDEQNet(ImageNet, EquilibriumNet):
+class ConvDEQNet(ImageNet, LoadedNet):
     """A convolutional deep equilibrium model with finitely many channels, (10.1); outputs readout · z.
 
         u(s) = σ_a/√q Σ_δ A(δ) z(s+δ) + σ_b/√q Σ_δ B(δ) x(s+δ) + σ_c b,   z = φ(u)/√m     (q taps, m channels)
@@ -141,65 +165,6 @@ class ConvDEQNet(ImageNet, EquilibriumNet):
 
     spec: ConvDEQ
     model = ConvDEQ
-
-    @classmethod
-    def from_weights(
-        cls,
-        W: Any,
-        U: Any,
-        b: Any = None,
-        activation: Any = "tanh",
-        readout: Any = None,
-        *,
-        image_size: int | Sequence[int],
-        padding: str = "zeros",
-        pool: bool = False,
-        train: str = "all",
-        **options: Any,
-    ) -> ConvDEQNet:
-        """Build the network z = φ(W * z + U * x + b), outputs readout(z), from filters that were trained anywhere.
-
-        Args:
-            W: filters (m, m, k, k), as `torch.nn.Conv2d` has them with padding="same"; (m, m, k) for sequences.
-            U: filters (m, channels, k, k).
-            b: (m,); None for none.
-            activation: φ: a name, a formula or a function, as `ConvDEQ` takes it.
-            readout: a `torch.nn.Linear`, weights V or a pair (V, c) with a bias c (outputs,); V is (outputs, m ×
-                positions) of the flattened z, or (outputs, m) with `pool`. None for z itself.
-            image_size: (height, width), or one number for square images; (length,) for sequences.
-            padding: "zeros" or "circular".
-            pool: whether the readout sees the mean of z over positions.
-            train: "all" or "readout".
-            options: keyword arguments of `ConvDEQNet`, on_failure "warn once" if not given; dtype and device are those
-                of W unless given.
-
-        The filters are copied. Variances of the model (`spec`) are computed from them, as `DEQNet.from_weights` does.
-        """
-        filters, inputs = _numbers(W, "W", None), _numbers(U, "U", None)
-        sizes = filters.shape[2:]
-        if len(sizes) not in (1, 2) or inputs.shape[2:] != sizes or len(set(sizes)) != 1:
-            raise InputError(
-                "W and U must be filters of one size, (m, m, k, k) and (m, channels, k, k), or (m, m, k) and (m, "
-                f"channels, k); got {tuple(filters.shape)} and {tuple(inputs.shape)}."
-            )
-        m, channels = inputs.shape[:2]
-        square = image_size if isinstance(image_size, Sequence) else (image_size,) * len(sizes)
-        count = 1 if pool else prod(square)
-        # Checks of matrices hold for every tap.
-        parts = plain_matrices(filters.flatten(2)[..., 0], inputs.flatten(2)[..., 0], b, readout, m * count)
-        parts = parts._replace(
-            recurrent=filters, inputs=inputs.to(filters), readout=parts.readout * sqrt(count)
-        )
-        spec = ConvDEQ(
-            activation,
-            *_variances(parts),
-            filter_size=sizes[0],
-            padding=padding,
-            readout="pool" if pool else "flatten",
-        )
-        options = _options_of(parts, train, options)
-        net = cls(spec, channels, m, len(parts.readout), tuple(square), **options)
-        return _load_plain_weights(net, parts)
 
 
 class ConvExplicitNet(ImageNet, FeedforwardNet):
@@ -295,10 +260,26 @@ def _variances(weights: PlainWeights) -> tuple[float, float, float]:
     return largest, float(inputs.mean()) * prod(inputs.shape[2:]), float(bias.mean())
 
 
-def _options_of(weights: PlainWeights, train: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a network of the precision and on the device of its weights."""
-    place = {"dtype": weights.recurrent.dtype, "device": weights.recurrent.device}
-    return {"train": train, "seed": 0, "on_failure": ONCE, **place, **options}
+def _plain_filters(
+    W: Any, U: Any, b: Any, readout: Any, image_size: int | Sequence[int] | None, pool: bool
+) -> tuple[PlainWeights, tuple[int, ...]]:
+    """Checked filters, and the size of an image."""
+    filters, inputs = _numbers(W, "W", None), _numbers(U, "U", None)
+    sizes = filters.shape[2:]
+    if len(sizes) not in (1, 2) or inputs.shape[2:] != sizes or len(set(sizes)) != 1:
+        raise InputError(
+            "W and U must be filters of one size, (m, m, k, k) and (m, channels, k, k), or (m, m, k) and (m, "
+            f"channels, k); got {tuple(filters.shape)} and {tuple(inputs.shape)}."
+        )
+    if image_size is None:
+        raise InputError("Give image_size: (height, width), one number for square images, or (length,).")
+    square = tuple(image_size) if isinstance(image_size, Sequence) else (image_size,) * len(sizes)
+    count = 1 if pool else prod(square)
+    # Checks of matrices hold for every tap.
+    first, entering = (part.flatten(2)[..., 0] for part in (filters, inputs))
+    parts = plain_matrices(first, entering, b, readout, len(inputs) * count)
+    readout = parts.readout * sqrt(count)
+    return parts._replace(recurrent=filters, inputs=inputs.to(filters), readout=readout), square
 
 
 @torch.no_grad()
