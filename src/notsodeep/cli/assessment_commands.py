@@ -30,17 +30,13 @@ def forecast(
     weights: Annotated[Path | None, typer.Argument(metavar="FILE", help=_WEIGHTS, show_default=False)] = None,
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Width times the variance of a recurrent weight.")
+        float, options.option("NUMBER", "Width times the variance of a recurrent weight.")
     ] = 0.2,
-    sigma_b2: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help=_INPUTS, show_default=False)
-    ] = None,
+    sigma_b2: Annotated[float | None, options.optional("NUMBER", _INPUTS)] = None,
     kind: options.ModelKind = "rows",
     filter_size: options.FilterSize = None,
-    width: Annotated[int | None, typer.Option(metavar="M", min=1, help=_UNITS, show_default=False)] = None,
-    tolerance: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Residual at which the solver stops.")
-    ] = 1e-6,
+    width: Annotated[int | None, options.optional("M", _UNITS, min=1)] = None,
+    tolerance: Annotated[float, options.option("NUMBER", "Residual at which the solver stops.")] = 1e-6,
     figure: options.Figure = None,
     as_json: options.Json = False,
 ) -> None:
@@ -109,45 +105,29 @@ def verdict(
     filter_size: options.FilterSize = None,
     kernel: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="ck (the default) if the readout will be trained, ntk if all weights will be.",
-            show_default=False,
+        options.optional(
+            "NAME", "ck (the default) if the readout will be trained, ntk if all weights will be."
         ),
     ] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(
-            metavar="K",
-            min=1,
-            help="Largest number of layers that may replace the DEQ [default: 4].",
-            show_default=False,
-        ),
+        options.optional("K", "Largest number of layers that may replace the DEQ [default: 4].", min=1),
     ] = None,
     compared: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
+        options.optional(
+            "N",
+            "Number of samples to compare [default: up to 1000 rows, or the images of half a minute].",
             min=20,
-            show_default=False,
-            help="Number of samples to compare [default: up to 1000 rows, or the images of half a minute].",
         ),
     ] = None,
     intercept: options.Intercept = True,
     target_agreement: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", help="For a trained DEQ: share of samples that must get the same class."
-        ),
+        float, options.option("SHARE", "For a trained DEQ: share of samples that must get the same class.")
     ] = 0.99,
     epochs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="For a trained DEQ: training epochs, as for distill [default: 8].",
-        ),
+        options.optional("N", "For a trained DEQ: training epochs, as for distill [default: 8].", min=0),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -26,13 +26,13 @@ _RIDGE = 0.004
 @app.command()
 def demo(
     n: Annotated[
-        int, typer.Option("--n", metavar="N", min=20, max=1437, help="Number of digits to take kernels of.")
+        int, options.option("N", "Number of digits to take kernels of.", "--n", min=20, max=1437)
     ] = 1437,
     sigma_a2: options.Variance = 0.2,
     train: Annotated[bool, typer.Option(help="Train a DEQ, its twin and a plain network.")] = True,
-    figure: Annotated[
-        Path, typer.Option(metavar="FILE", help="File of the figure (png, svg or pdf).")
-    ] = Path("notsodeep-demo.png"),
+    figure: Annotated[Path, options.option("FILE", "File of the figure (png, svg or pdf).")] = Path(
+        "notsodeep-demo.png"
+    ),
     overwrite: options.Overwrite = False,
 ) -> None:
     """Show what notsodeep does, on scikit-learn's digits, in half a minute.

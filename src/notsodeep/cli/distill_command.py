@@ -43,22 +43,16 @@ def distill(
     ],
     activation: options.Activation = options.ACTIVATION,
     target_agreement: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of samples that must get the same class.")
+        float, options.option("SHARE", "Share of samples that must get the same class.")
     ] = 0.99,
     epochs: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Training epochs of each candidate; 0: closed forms only.")
+        int, options.option("N", "Training epochs of each candidate; 0: closed forms only.", min=0)
     ] = 8,
     batch_size: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Samples per forward pass at which times are measured."),
+        int, options.option("N", "Samples per forward pass at which times are measured.", min=1)
     ] = 256,
-    save: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the network's weights, .pt.", show_default=False),
-    ] = None,
-    onnx: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the network as ONNX.", show_default=False)
-    ] = None,
+    save: Annotated[Path | None, options.optional("FILE", "Write the network's weights, .pt.")] = None,
+    onnx: Annotated[Path | None, options.optional("FILE", "Write the network as ONNX.")] = None,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,

@@ -38,54 +38,49 @@ _CLOSE = 0.01
 @options.takes_data(required=True)
 def kernel(
     data: Data,
-    save: Annotated[
-        Path, typer.Option(metavar="FILE", help="File to write the kernel to: .npy, .npz or .csv.")
-    ] = Path("kernel.npy"),
+    save: Annotated[Path, options.option("FILE", "File to write the kernel to: .npy, .npz or .csv.")] = Path(
+        "kernel.npy"
+    ),
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     kernel: options.KernelName = "ck",
     kind: options.ModelKind = "rows",
     readout: options.Readout = None,
     filter_size: options.FilterSize = None,
-    depth: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Number of layers; infinite by default.", show_default=False),
-    ] = None,
+    depth: Annotated[int | None, options.optional("N", "Number of layers; infinite by default.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", rich_help_panel=_LARGE, show_default=False,
-            help="Folder (G.zarr) to write the kernel to, block by block, instead of --save. Repeat an interrupted "
+        options.optional(
+            "DIR",
+            "Folder (G.zarr) to write the kernel to, block by block, instead of --save. Repeat an interrupted "
             "command to continue. With --scale none, rows of .npy and .zarr files are not loaded into memory.",
+            rich_help_panel=_LARGE,
         ),
     ] = None,
     max_memory: Annotated[
         str | None,
-        typer.Option(
-            metavar="SIZE", rich_help_panel=_LARGE, show_default=False,
-            help="Memory of the process, such as 4GB; by default half of what is free.",
+        options.optional(
+            "SIZE",
+            "Memory of the process, such as 4GB; by default half of what is free.",
+            rich_help_panel=_LARGE,
         ),
     ] = None,
     storage: Annotated[
-        str, typer.Option(metavar="TYPE", rich_help_panel=_LARGE, help="float64 or float32.")
+        str, options.option("TYPE", "float64 or float32.", rich_help_panel=_LARGE)
     ] = "float64",
     workers: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, rich_help_panel=_LARGE, show_default=False,
-            help="Number of processes on this machine.",
-        ),
+        options.optional("N", "Number of processes on this machine.", min=1, rich_help_panel=_LARGE),
     ] = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", rich_help_panel=_LARGE, show_default=False,
-            help="Address of a dask scheduler, such as tcp://host:8786.",
+        options.optional(
+            "URL", "Address of a dask scheduler, such as tcp://host:8786.", rich_help_panel=_LARGE
         ),
     ] = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Compute the exact kernel of a DEQ on your data and write it to a file.
 
     Example: notsodeep kernel X.csv --label-column species --save K.npy
@@ -155,24 +150,13 @@ def design(
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     tau0: Annotated[
-        float | None,
-        typer.Option(
-            metavar="NUMBER", help="Norm of a typical input; 1, or that of the data.", show_default=False
-        ),
+        float | None, options.optional("NUMBER", "Norm of a typical input; 1, or that of the data.")
     ] = None,
-    kernel: Annotated[
-        str, typer.Option(metavar="NAME", help="Kernel to match: ck, ntk, ntk_paper or both.")
-    ] = "ck",
+    kernel: Annotated[str, options.option("NAME", "Kernel to match: ck, ntk, ntk_paper or both.")] = "ck",
     family: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="auto, papers, hard_tanh, leaky_relu, polynomial, quadratic or injected.",
-        ),
+        str, options.option("NAME", "auto, papers, hard_tanh, leaky_relu, polynomial, quadratic or injected.")
     ] = "auto",
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the design as JSON.", show_default=False)
-    ] = None,
+    save: Annotated[Path | None, options.optional("FILE", "Write the design as JSON.")] = None,
     figure: options.Figure = None,
     overwrite: options.Overwrite = False,
     as_json: options.Json = False,

@@ -15,43 +15,44 @@ SOURCES = (
     "A file with samples in rows (.csv, .parquet, .npy, .npz, .zarr), a data set (digits, mnist, mnist:6,8, "
     "fashion_mnist, cifar10), mixture (Gaussian classes as in the papers) or sphere (unit vectors)."
 )
+
+
+def option(metavar: str, text: str, *names: str, **settings: Any) -> Any:
+    """An option: the word that stands for its value, and its help."""
+    return typer.Option(*names, metavar=metavar, help=text, **settings)
+
+
+def optional(metavar: str, text: str, *names: str, **settings: Any) -> Any:
+    """An option without a value of its own, so that no default is shown."""
+    return option(metavar, text, *names, show_default=False, **settings)
+
+
 # The default activation of every command.
 ACTIVATION = "relu"
 Activation = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="Activation of the DEQ: a name (tanh, relu, gelu), with parameters (elu:alpha=2), or a formula "
+    option(
+        "NAME",
+        "Activation of the DEQ: a name (tanh, relu, gelu), with parameters (elu:alpha=2), or a formula "
         "('x*sigmoid(x)').",
     ),
 ]
 Variance = Annotated[
-    float,
-    typer.Option(
-        "--sigma-a2", metavar="NUMBER", help="σ_a², width times the variance of a recurrent weight, 0 to 1."
-    ),
+    float, option("NUMBER", "σ_a², width times the variance of a recurrent weight, 0 to 1.", "--sigma-a2")
 ]
-KernelName = Annotated[str, typer.Option("--kernel", metavar="NAME", help="ck, ntk or ntk_paper.")]
+KernelName = Annotated[str, option("NAME", "ck, ntk or ntk_paper.", "--kernel")]
 ModelKind = Annotated[
     str,
-    typer.Option(
-        "--model",
-        metavar="KIND",
-        help="rows, or conv: a convolutional DEQ for images (digits, mnist, fashion_mnist, cifar10, or a .npy or "
+    option(
+        "KIND",
+        "rows, or conv: a convolutional DEQ for images (digits, mnist, fashion_mnist, cifar10, or a .npy or "
         ".zarr file of shape n, channels, height, width).",
+        "--model",
     ),
 ]
-Readout = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="With --model conv: flatten (default) or pool.", show_default=False),
-]
+Readout = Annotated[str | None, optional("NAME", "With --model conv: flatten (default) or pool.")]
 FilterSize = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="With --model conv: taps of a filter along each axis, 3 by default.",
-        show_default=False,
-    ),
+    int | None, optional("N", "With --model conv: taps of a filter along each axis, 3 by default.")
 ]
 Intercept = Annotated[
     bool,
@@ -59,9 +60,7 @@ Intercept = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 Json = Annotated[bool, typer.Option("--json", help="Print all numbers as JSON, and nothing else.")]
-Figure = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Save a figure (png, svg or pdf).", show_default=False)
-]
+Figure = Annotated[Path | None, optional("FILE", "Save a figure (png, svg or pdf).")]
 
 
 def chosen_model(conv: bool, activation: str, sigma_a2: float, **geometry: Any) -> Any:
@@ -83,36 +82,36 @@ def chosen_model(conv: bool, activation: str, sigma_a2: float, **geometry: Any) 
 def _data_parameters(p: int, drawn: int) -> dict[str, tuple[Any, Any]]:
     """The options that choose the data, apart from the source: annotation and default of each."""
 
-    def option(kind: Any, default: Any, *names: str, **settings: Any) -> tuple[Any, Any]:
+    def entry(kind: Any, default: Any, *names: str, **settings: Any) -> tuple[Any, Any]:
         if default is None:
             settings["show_default"] = False
         return Annotated[kind, typer.Option(*names, rich_help_panel=_PANEL, **settings)], default
 
     whole, number = {"metavar": "N"}, {"metavar": "NUMBER"}
     return {
-        "n": option(
+        "n": entry(
             int | None, None, "--n", min=1, **whole,
             help=f"Number of samples; the first ones of a file. Default: all, {drawn} of mixture and sphere.",
         ),
-        "scale": option(
+        "scale": entry(
             str, "auto", "--scale", metavar="HOW",
             help="Scaling of files and data sets: auto (centre, then one factor to norm 1; standard if one column "
             "dominates; none for trained weights), none, center, standard (each column) or unit (each row).",
         ),
-        "label_column": option(
+        "label_column": entry(
             str | None, None, "--label-column", metavar="NAME",
             help="Column with the labels: its name, or its number from 1 (-1 is the last); an array of .npz.",
         ),
-        "labels": option(
+        "labels": entry(
             Path | None, None, "--labels", metavar="FILE", help="A .npy or .csv file with one label per row."
         ),
-        "p": option(int, p, "--p", min=2, help="Dimension of mixture and sphere.", **whole),
-        "classes": option(int, 2, "--classes", min=1, help="Number of classes of the mixture.", **whole),
-        "mean": option(float, 8.0, "--mean", help="Norm of the class means of the mixture.", **number),
-        "gap": option(
+        "p": entry(int, p, "--p", min=2, help="Dimension of mixture and sphere.", **whole),
+        "classes": entry(int, 2, "--classes", min=1, help="Number of classes of the mixture.", **whole),
+        "mean": entry(float, 8.0, "--mean", help="Norm of the class means of the mixture.", **number),
+        "gap": entry(
             float, 8.0, "--gap", help="Covariance gap of the mixture: class a has (1 + gap a/√p) I.", **number
         ),
-        "seed": option(int, 0, "--seed", min=0, help="Random seed of drawn samples, splits and fits.", **whole),
+        "seed": entry(int, 0, "--seed", min=0, help="Random seed of drawn samples, splits and fits.", **whole),
     }  # fmt: skip
 
 
@@ -135,13 +134,8 @@ def takes_data(
     """
     shown = f" [default: {default}]" if default else ""
     position = Annotated[str | None, typer.Argument(help=SOURCES + shown, metavar="DATA", show_default=False)]
-    option = Annotated[
-        str | None,
-        typer.Option(
-            "--data", metavar="DATA", help="Same as DATA.", rich_help_panel=_PANEL, show_default=False
-        ),
-    ]
-    shared = {"source": (position, None), "named": (option, None)} | _data_parameters(p, drawn)
+    flag = Annotated[str | None, optional("DATA", "Same as DATA.", "--data", rich_help_panel=_PANEL)]
+    shared = {"source": (position, None), "named": (flag, None)} | _data_parameters(p, drawn)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)

@@ -38,19 +38,17 @@ _POINTS = 7
 @options.takes_data("sphere", p=50, drawn=4)
 def certify(
     data: Data,
-    width: Annotated[int, typer.Option(metavar="N", min=1, help="Width of the network.")] = 1000,
+    width: Annotated[int, options.option("N", "Width of the network.", min=1)] = 1000,
     sigma_w2: Annotated[
         float,
-        typer.Option(
-            "--sigma-w2",
-            metavar="NUMBER",
-            help="Half the width times the variance of a recurrent weight, below 1/8.",
+        options.option(
+            "NUMBER", "Half the width times the variance of a recurrent weight, below 1/8.", "--sigma-w2"
         ),
     ] = 0.01,
     readout_scale: Annotated[
-        float, typer.Option(metavar="NUMBER", help="Factor on the initial readout; the paper's is 1.")
+        float, options.option("NUMBER", "Factor on the initial readout; the paper's is 1.")
     ] = 1.0,
-    label_scale: Annotated[float, typer.Option(metavar="NUMBER", help="Factor on the labels.")] = 1.0,
+    label_scale: Annotated[float, options.option("NUMBER", "Factor on the labels.")] = 1.0,
     as_json: options.Json = False,
 ) -> None:
     """Check whether gradient descent provably trains this DEQ to zero loss.
@@ -144,22 +142,16 @@ def _certificate_record(proof: Certificate) -> dict[str, Any]:
 def predict(
     data: Data,
     sizes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZES", help="Numbers of training samples: 500, 100,1000 or a range 100:10000."
-        ),
+        str, options.option("SIZES", "Numbers of training samples: 500, 100,1000 or a range 100:10000.")
     ] = "100:2000",
     activation: options.Activation = options.ACTIVATION,
     sigma_a2: options.Variance = 0.2,
     kernel: Annotated[
-        str, typer.Option(metavar="NAME", help="ck (only the readout is trained) or ntk (all weights).")
+        str, options.option("NAME", "ck (only the readout is trained) or ntk (all weights).")
     ] = "ck",
-    ridge: Annotated[str, typer.Option(metavar="NUMBER", help="The ridge, or best.")] = "best",
+    ridge: Annotated[str, options.option("NUMBER", "The ridge, or best.")] = "best",
     width: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="Width of the network; infinite by default.", show_default=False
-        ),
+        int | None, options.optional("N", "Width of the network; infinite by default.", min=1)
     ] = None,
     intercept: options.Intercept = True,
     figure: options.Figure = None,

@@ -65,7 +65,7 @@ class Trajectory:
     outcome: Any
     last: Tensor
     factor: Array
-    vanishes: Array
+    vanishes: Any
     largest: Array
 
 
