@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
 from math import isfinite
 from typing import Any, ClassVar
 
@@ -12,14 +13,15 @@ from notsodeep.display import Shown
 
 
 class Result(Shown):
-    """A result in words, `explain()` or `print`, and as plain values, `to_dict()`."""
+    """A result in words, `explain()` or `print`, as plain values, `to_dict()`, and as a figure, `plot()`."""
 
-    # Names of the attributes that `to_dict` has.
+    # Names of the attributes that `to_dict` has, and of the function of `notsodeep.figures` that draws the result.
     _plain: ClassVar[tuple[str, ...]] = ()
+    _figure: ClassVar[str] = ""
 
     def explain(self) -> str:
         """The result in words."""
-        raise NotImplementedError(f"{type(self).__name__} does not define explain.")
+        return repr(self)
 
     def __str__(self) -> str:
         return self.explain()
@@ -27,6 +29,11 @@ class Result(Shown):
     def to_dict(self) -> dict[str, Any]:
         """The numbers and words as plain JSON values; infinite and undefined numbers are None."""
         return {name: plain(getattr(self, name)) for name in self._plain}
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the result into the matplotlib axes `ax`, or into a new figure; returns the axes."""
+        # By name: figures import results, and need matplotlib.
+        return getattr(import_module("notsodeep.figures"), self._figure)(self, ax=ax)
 
 
 def plain(value: Any) -> Any:

@@ -259,7 +259,7 @@ def test_an_eigenvalue_that_noise_alone_may_have_is_no_isolated_one(mean: float)
     spectrum = limiting_density(GRAM, one_class(p, mean), n)
     high = spectrum.edges[0, 1]
     assert not len(spectrum.isolated)
-    assert "no isolated eigenvalue" in spectrum.describe()
+    assert "no isolated eigenvalue" in spectrum.explain()
     assert spectrum.counts == (n,)
     margin = high - spectrum.quantiles()[-1]
     assert limiting_density(GRAM, one_class(p, 1.6), n).isolated[0] > high + margin

@@ -3,7 +3,7 @@
     spectrum = limiting_density(DEQ("tanh", 0.2), GaussianMixture.paper(1600), n=2000)
     spectrum.edges, spectrum.atoms, spectrum.isolated
     spectrum.quantiles()                                # a prediction of the n eigenvalues
-    print(spectrum.describe())
+    print(spectrum)
 
 The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are folds of the equation
 (`spectral_gaps`), the isolated eigenvalues are zeros of a matrix that grows along the line, and
@@ -13,7 +13,6 @@ The bulk is solved on the real line itself (`resolvent`, `bulk`), its edges are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from notsodeep.data import ClassStatistics, GaussianMixture, UnitSphere
-from notsodeep.display import Shown
 from notsodeep.equivalents.bulk import Bulk, find_bulks
 from notsodeep.equivalents.centring import refuse_large_mean
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
@@ -33,6 +31,7 @@ from notsodeep.equivalents.spectral_gaps import Perturbation, SpectralGap
 from notsodeep.errors import InputError
 from notsodeep.models import DEQ, Explicit
 from notsodeep.progress import Report, reported
+from notsodeep.results import Result
 from notsodeep.validation import Array, as_count, frozen, one_of
 
 #: Points of the published grid on each interval of the bulk.
@@ -44,7 +43,7 @@ _NO_LINEAR = 1e-20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LimitingSpectrum(Shown):
+class LimitingSpectrum(Result):
     """The predicted spectrum of a kernel on a mixture.
 
     Attributes:
@@ -68,6 +67,8 @@ class LimitingSpectrum(Shown):
         origin: the eigenvalue of the kernel that belongs to z = 0 of the noise, docs/theory.md (6.4).
         stretch: the length of a unit of z there.
     """
+
+    _figure = "plot_spectrum"
 
     grid: Array
     density: Array
@@ -120,12 +121,7 @@ class LimitingSpectrum(Shown):
             return every
         return np.asarray(np.quantile(every, (np.arange(count) + 0.5) / count, method="hazen"))
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the density, the atoms and the isolated eigenvalues; returns the matplotlib axes."""
-        # By name: `figures` imports this module, and needs matplotlib.
-        return import_module("notsodeep.figures").plot_spectrum(self, ax=ax)
-
-    def describe(self) -> str:
+    def explain(self) -> str:
         """The prediction in words."""
         lines = [
             f"Spectrum of the {self.scalars.kernel} of {self.n} samples in {self.p} dimensions, predicted:"

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from notsodeep.display import Shown
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.feature_learning.hidden_layers import hidden_layers
 from notsodeep.feature_learning.neuron_density import JITTER, NeuronDensity
@@ -21,6 +20,7 @@ from notsodeep.feature_learning.solution import STARTS, Solution, solve
 from notsodeep.kernels import conjugate_kernel
 from notsodeep.models import Model
 from notsodeep.progress import Report, reported
+from notsodeep.results import Result
 from notsodeep.validation import Array, as_count, as_number, as_right_sides, as_rows, one_of, squared_norms
 
 METHODS = ("auto", "sampling", "quasi-monte-carlo")
@@ -35,7 +35,7 @@ _RULE_POINTS, _CHAINS, _CHAINS_PER_SAMPLE = 2048, 256, 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AdaptiveKernel(Shown):
+class AdaptiveKernel(Result):
     """The kernel of a network after learning, beside its kernel before.
 
     Attributes:
@@ -52,6 +52,7 @@ class AdaptiveKernel(Shown):
         y: the targets.
     """
 
+    _figure = "plot_kernel_change"
     _shown = ("change", "alignment", "lazy_alignment", "rate", "converged", "reached")
 
     kernel: Array
@@ -113,12 +114,6 @@ class AdaptiveKernel(Shown):
         outputs = new_outputs(self.solutions[0], self.X @ rows.T, squared_norms(rows))
         mean, error = _mean_and_error(outputs[..., 0] if self.y.ndim == 1 else outputs)
         return (mean, error) if return_error else mean
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw entries of the kernel after learning against entries before; returns the Axes."""
-        from notsodeep.figures import plot_kernel_change
-
-        return plot_kernel_change(self, ax=ax)
 
 
 def alignment(kernel: Array, y: Array) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 
 from notsodeep.display import Shown
 from notsodeep.errors import InputError
+from notsodeep.results import Result, plain
 from notsodeep.validation import Array, as_count, one_of
 
 SOLVERS = ("iteration", "anderson")
@@ -54,7 +55,7 @@ class GradientForecast(Shown):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Forecast(Shown):
+class Forecast(Result):
     """What a solver does with each sample: whether it settles, in how many steps, and how good gradients are.
 
     Returned by `forecast`: predicted from a model (wide limit, no network), or measured on a network.
@@ -88,6 +89,8 @@ class Forecast(Shown):
         damped_rate: computes the rate of damped iteration with a share η; measured only.
         draws: forecasts measured on single networks of this width, whose medians this is; cells with a width only.
     """
+
+    _figure = "plot_forecast"
 
     source: str
     model: str
@@ -247,12 +250,6 @@ class Forecast(Shown):
             return "Damping does not help."
         return f"Damping helps: steps of {best:.2f} have rate {_rate_words(damped)}."
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw residuals and errors of the median sample by step, with the range over samples; returns the Axes."""
-        from notsodeep.figures import plot_forecast
-
-        return plot_forecast(self, ax=ax)
-
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain JSON values; infinite and undefined ones are None."""
         arrays = {name: getattr(self, name) for name in ("rate", "settles", "residuals", "errors")}
@@ -263,8 +260,7 @@ class Forecast(Shown):
         words = {name: getattr(self, name) for name in ("source", "model", "width", "advice")}
         if self.outcome is not None:
             words["outcome"] = self.outcome.tolist()
-        lists = {key: np.where(np.isfinite(each), each, np.array(None)) for key, each in arrays.items()}
-        return words | {key: values.tolist() for key, values in lists.items()}
+        return words | {key: plain(values) for key, values in arrays.items()}
 
     def _facts(self) -> dict[str, Any]:
         settled = f"{int(np.sum(self.settles))} of {len(self.rate)}"
@@ -289,7 +285,7 @@ def _rate_words(rate: float) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PhaseDiagram(Shown):
+class PhaseDiagram(Result):
     """Rates of the models `make_model(gain, injection)` for samples of one norm.
 
     Attributes:
@@ -300,16 +296,12 @@ class PhaseDiagram(Shown):
         norm: ‖x‖.
     """
 
+    _figure = "plot_phase_diagram"
+
     gain: Array
     injection: Array
     rate: Array
     norm: float
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the rates as colours, with the line where the rate is 1; returns the Axes."""
-        from notsodeep.figures import plot_phase_diagram
-
-        return plot_phase_diagram(self, ax=ax)
 
 
 __all__ = ["SAFE_RATE", "Forecast", "GradientForecast", "PhaseDiagram", "continued"]

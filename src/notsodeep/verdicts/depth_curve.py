@@ -45,6 +45,7 @@ class DepthCurve(Result):
         unsolved: number of samples that are left out because a trained network does not reach its equilibrium on them.
     """
 
+    _figure = "plot_depth_curve"
     _shown = ("steps_needed", "measure", "accuracy", "model")
     _plain = (
         "steps", "accuracy", "interval", "kernel_error", "ridge", "steps_needed", "measure", "chance", "kernel",
@@ -98,12 +99,6 @@ class DepthCurve(Result):
         """The number of steps at one place of the curve, as text."""
         steps = float(self.steps[place])
         return "the equilibrium" if np.isinf(steps) else f"{steps:.0f} step{'s' * (steps > 1)}"
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the curve with its intervals and the number of steps needed; returns the Axes."""
-        from notsodeep.figures import plot_depth_curve
-
-        return plot_depth_curve(self, ax)
 
     def explain(self) -> str:
         """The curve as a table, and how many steps it needs."""
