@@ -52,13 +52,9 @@ def test_activations_as_they_are_typed(text: str, expected: nsd.Activation) -> N
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("thah", "no activation"),
         ("leaky_relu:a", "not a parameter"),
-        ("leaky_relu:a=one", "not a parameter"),
         ("leaky_relu:slope=1", "does not take"),
         ("formula:", "empty"),
-        ("formula", "empty"),
-        ("formula:x^2", r"\*\*"),
         ("formula:__import__('os')", "no place"),
     ],
 )

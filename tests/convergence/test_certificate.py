@@ -156,12 +156,9 @@ REFUSED = {
     "zero row": ((np.vstack([X_GOOD[:1], np.zeros((1, D))]), Y_GOOD, 10, 0.01), {"normalise": True}, "zero"),
     "duplicates": ((X_GOOD[[0, 0]], Y_GOOD, 10, 0.01), {}, "parallel"),
     "variance": ((X_GOOD, Y_GOOD, 10, 0.125), {}, "below 1/8"),
-    "negative variance": ((X_GOOD, Y_GOOD, 10, -0.1), {}, "variance"),
     "labels": ((X_GOOD, np.ones(3), 10, 0.01), {}, "one number for each"),
-    "nan label": ((X_GOOD, np.array([np.nan, 1.0]), 10, 0.01), {}, "NaN"),
     "nan": ((X_GOOD * np.nan, Y_GOOD, 10, 0.01), {}, "NaN"),
     "width": ((X_GOOD, Y_GOOD, 0, 0.01), {}, "width"),
-    "half a width": ((X_GOOD, Y_GOOD, 2.5, 0.01), {}, "width"),
     "readout": ((X_GOOD, Y_GOOD, 10, 0.01), {"readout_scale": -1.0}, "readout_scale"),
 }
 

@@ -225,7 +225,6 @@ def test_a_family_from_outside_of_the_package_is_one_class() -> None:
         ({"layers": 2}, "auto"),
         ({"X": np.ones((2, 3))}, "at least 4"),
         ({"model": DEQ(activation("polynomial", coefficients=[1.0]), 0.2)}, "constant"),
-        ({"X": np.ones((8, 3)), "samples": 2.5}, "samples"),
         ({"kernel": "both", "family": "polynomial"}, "one kernel at a time"),
         ({"kernel": "both", "model": Explicit(["relu"])}, "one kernel at a time"),
         ({"layers": 2, "family": InjectedFamily(2)}, "own layers"),

@@ -95,7 +95,6 @@ def test_the_papers_ntk_is_not_that_of_the_network():
         (lambda: coefficients(DEQ("tanh", 0.2, bias2=0.1), 1.0), "bias2"),
         (lambda: coefficients(DEQ("tanh", 0.2, sigma_b2=0.0), 1.0), "sigma_b2"),
         (lambda: coefficients(DEQ("tanh", 0.2), 0.0), "tau0"),
-        (lambda: coefficients(DEQ("tanh", 0.2), np.nan), "tau0"),
         (lambda: coefficients(DEQ("tanh", 0.2), 1.0, "cntk"), "kernel='cntk'"),
         (lambda: coefficients(Explicit(["tanh"]), 1.0, "ck_preactivations"), "belongs to a DEQ"),
         (lambda: coefficients("tanh", 1.0), "DEQ or an Explicit"),

@@ -306,14 +306,12 @@ def test_bad_input_is_refused_in_words():
 
 
 def test_phase_diagrams_mark_models_whose_state_is_zero():
-    def named(gain, injection):
-        return nsd.DEQ("tanh", gain, injection)
-
     def residual(gain, injection):
         z, x = cells.state(), cells.input()
         branch = cells.dense(cells.activation(cells.dense(z, gain), "tanh"), 0.6)
         return nsd.Equilibrium(cells.norm(z + branch + cells.dense(x, injection)))
 
+    named = lambda a, b: nsd.DEQ("tanh", a, b)  # noqa: E731
     for make in (named, residual, lambda a, b: nsd.ConvDEQ("relu", a / 2.0, b)):
         diagram = nsd.phase_diagram(make, [0.5, 1.2], [0.0, 1.0])
         assert np.isnan(diagram.rate[0]).all()

@@ -90,12 +90,9 @@ def test_the_hash_depends_on_the_content_alone() -> None:
     ("change", "words"),
     [
         ({"count": 1.0}, r"Settings\.count=1\.0 is invalid\. Expected `int`, got `float`"),
-        ({"flag": 1}, "flag=1 is invalid. Expected `bool`"),
-        ({"ratio": True}, "ratio=True is invalid. Expected `float`"),
         ({"ratio": float("nan")}, "ratio must be finite"),
         ({"words": "xyz"}, "words='xyz' is invalid. Expected `array`"),
         ({"grid": ((1, 2.0, 3),)}, r"grid=.* Expected `array` of length 2, got 3 - at `\$\[0\]`"),
-        ({"shape": (1.0, float("inf"))}, "shape must be finite"),
         ({"limit": "none"}, "limit='none' is invalid. Expected `int | null`"),
     ],
 )
@@ -121,7 +118,6 @@ def test_a_field_that_toml_cannot_hold_is_refused() -> None:
         ('type = "Settings"', 'type = "Other"', "type = 'Other'"),
         ("version = 1\n", "version = 1\nextra = 1\n", "unknown keys: extra"),
         ("ratio = 0.5", "ratio = ", "is not valid TOML"),
-        ("ratio = 0.5", "ratio = nan", "finite"),
         ("ratio = 0.5", 'ratio = "half"', "ratio='half' is invalid. Expected `float`"),
     ],
 )
