@@ -63,7 +63,7 @@ class IcmlError(Experiment[IcmlErrorSpec]):
         from notsodeep_lab.papers.measures import mixture_sample
 
         sample = mixture_sample(task["n"], round(spec.ratio * task["n"]), task["seed"])
-        return list(error_rows(task["activation"], spec.sigma_a2, sample, spec.kernels, ("asymptotic",)))
+        return list(error_rows(task["activation"], spec.sigma_a2, sample, spec.kernels))
 
     def expectations(self, spec: IcmlErrorSpec, rows: Sequence[Row]) -> list[Expectation]:
         errors = chosen(rows, kind="error")
