@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,14 @@ WRONG = 0.05
 DRAWN = {"iclr-identity": 0.35, "input-scale": 0.2, "tangent-reading": 0.1, "iclr-leaky": 0.02}
 
 
+@cache
+def numbers(name: str) -> list[errata.Number]:
+    return list(errata.ERRATA[name](QUICK))
+
+
 @pytest.mark.parametrize("name", errata.ERRATA)
 def test_the_printed_formula_fails_and_ours_holds(name: str) -> None:
-    for number in errata.ERRATA[name](QUICK):
+    for number in numbers(name):
         if number.decides is None or number.printed is None:
             continue
         if name in DRAWN:
@@ -54,30 +60,12 @@ def test_one_leaky_relu_layer_stalls_and_two_do_not() -> None:
     assert errors[1] < 0.6 * errors[0]
 
 
-@pytest.mark.parametrize("factor", [1.0, 2.5, 25.0])
-def test_the_printed_step_needs_twice_the_third_inequality(factor: float) -> None:
-    # λ_0 ≤ ||Z||₂² ≤ c_a² ||X||_F²: the readout's part is at least λ_0.
-    assert errata.one_step(1.0, 4.0 * factor)[0] == pytest.approx(1.0)
-    for surplus in (1.0, 1.5, 1.9):
-        proved, printed = errata.one_step(surplus, 4.0 * surplus * factor)
-        assert proved > printed + 1e-6
-    for surplus in (2.0, 3.0, 10.0):
-        proved, printed = errata.one_step(surplus, 4.0 * surplus * factor)
-        assert proved <= printed + 1e-12
-
-
-def test_the_condition_is_not_met_by_width_but_by_a_smaller_readout() -> None:
-    (number,) = errata.aistats_condition(QUICK)
-    assert number.printed is not None
-    assert number.printed < 0.01 < 1.0 < number.right
-
-
 def test_the_page_has_the_computed_numbers() -> None:
     text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
     cells = {row.split(" | ")[1]: row for row in text.splitlines() if row.count(" | ") == 4}
     compared = 0
     for name in errata.ERRATA:
-        for number in errata.ERRATA[name](QUICK):
+        for number in numbers(name):
             if "n = " in number.what or "width" in number.what or name in ("iclr-identity", "aistats-lemma2"):
                 continue  # depends on the size, or is rounding
             shown = [float(cell) for cell in cells[number.what].rstrip(" |").split(" | ")[2:4] if cell != "–"]
