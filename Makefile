@@ -92,7 +92,7 @@ lowest: $(INSTALLED)
 # An environment for each peer, with the package and the peer's exact versions.
 bench-peers:
 	for peer in neural_tangents torchdeq; do folder=benchmarks/peers/$$peer; \
-	python3 -m venv $$folder/.venv && $$folder/.venv/bin/pip install -q -e ".[torch]" -r $$folder/requirements.txt && \
+	$(PYTHON) -m venv $$folder/.venv && $$folder/.venv/bin/pip install -q -e ".[torch]" -r $$folder/requirements.txt && \
 	$$folder/.venv/bin/python $$folder/compare.py; done
 
 # The figures and tables of docs/evidence, from the kept rows.
