@@ -95,7 +95,7 @@ def _measured(
         errors = _errors(cell, limit, path.residuals.shape[1], clock)
         eigenvalues, rate, norms, truncated = _jacobian_facts(cell, limit, np.flatnonzero(known), clock)
     # Rounding gives nilpotent Jacobians small eigenvalues.
-    nilpotent = path.vanishes & (rate < 1.0)
+    nilpotent = np.logical_and(path.vanishes, rate < 1.0)
     eigenvalues[nilpotent], rate[nilpotent] = 0.0, 0.0
     errors[~known] = np.nan
     unknown = np.where(np.char.startswith(path.outcome, "not within"), path.factor, np.inf)
