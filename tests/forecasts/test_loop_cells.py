@@ -144,6 +144,16 @@ def test_samples_that_do_not_settle_never_reach_a_tolerance_for_good(
         assert np.isinf(f.steps(0.05)).all()
 
 
+def test_a_bounded_state_is_not_said_to_grow() -> None:
+    """Norms of chaotic states may rise four times in a row by chance."""
+    generator = torch.Generator().manual_seed(0)
+    W = 3.0 * torch.randn(48, 48, generator=generator) / 48**0.5
+    x = torch.randn(400, 48, generator=generator)
+    f = nsd.forecast(lambda z, x: torch.tanh(z @ W.to(z) + x), x, z0=torch.zeros_like(x), max_steps=1024)
+    assert "grows" not in f.outcome
+    assert (f.outcome == "oscillates").mean() > 0.9
+
+
 def test_the_advised_tolerance_gives_the_equilibrium_it_promises() -> None:
     x = torch.ones(1, 4, dtype=torch.float64)
     f = nsd.forecast(lambda z, x: 0.98 * z + x, x, z0=torch.zeros_like(x))

@@ -27,8 +27,8 @@ CHANGE = 1e-4
 SUMMABLE = 0.9
 # Growth of p from one half of the iteration to the next, in parts and in all, above which steps will still fall faster.
 BENDS, BENT = 0.3, 0.05
-# Least growth of ‖z‖ in the later half, relative to itself or to the length of the path, of a state that grows.
-OUTWARD = 0.01
+# Least growth of log ‖z‖ over the later half, in standard deviations within its parts, of a state that grows.
+SPREADS = 3.0
 # Evaluations of all samples, so that curves of ordinary cells are complete; later ones leave out those that settled.
 TOGETHER = 200
 # Most evaluations between two looks at the residuals.
@@ -127,21 +127,21 @@ def judged(moves: Array, norms: Array) -> Any:
     """The answer of each sample from d_k and ‖z_{k+1}‖, (evaluations, samples); "" while steps become shorter.
 
     A sum of steps that fall as k^-p is infinite for p ≤ 1. A slow geometric decay looks like that too, also after a
-    transient in which steps become longer, but its p increases from one half of the iteration to the next. Steps that
-    turn around sum up to little.
+    transient in which steps become longer, but its p increases from one half of the iteration to the next. A norm that
+    fluctuates more than it rises is not said to grow.
     """
     half = len(moves) // 2
     with np.errstate(divide="ignore", invalid="ignore"):
         late, early = (_parts(np.log(moves[i:j])) for i, j in _halves(len(moves)))
-        size = _parts(np.log(norms[half:]))
+        logs = np.log(norms[half:])
+        size, spread = _parts(logs), np.mean([part.std(axis=0) for part in np.array_split(logs, 4)], axis=0)
         falls = (np.diff(late, axis=0) < 0.0).all(axis=0) & (late[0] - late[3] > CHANGE)
         rises = (np.diff(size, axis=0) > 0.0).all(axis=0) & (size[3] - size[0] > CHANGE)
         power, before = ((each[0] - each[3]) / np.log(1.875 / 1.125) for each in (late, early))
-    bent = BENDS * np.abs(before) + np.where(falls, 10.0 * CHANGE, BENT)
-    endless = (power < SUMMABLE) & (power - before < bent)
-    start, end = np.exp(size[0]), np.exp(size[3])
-    outward = end - start > OUTWARD * np.minimum(start, moves[half:].sum(axis=0))
-    return np.where(rises & endless & outward, GROWS, np.where(rises | falls, "", OSCILLATES))
+        bent = BENDS * np.abs(before) + np.where(falls, 10.0 * CHANGE, BENT)
+        endless = (power < SUMMABLE) & (power - before < bent)
+        certain = size[3] - size[0] > SPREADS * spread
+    return np.where(rises & endless & certain, GROWS, np.where(rises | falls, "", OSCILLATES))
 
 
 def _halves(count: int) -> tuple[tuple[int, int], tuple[int, int]]:
