@@ -9,7 +9,7 @@ Rows of `notsodeep reproduce NAME --size full` are in results/reproduce; `learni
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -219,27 +219,22 @@ def compared() -> list[Task]:
 
 
 def peer_of(contestant: str) -> str:
+    """The package of a contestant."""
     for name in ("neural-tangents", "NumPy", "TorchDEQ"):
         if contestant.startswith(name):
             return name
     return "Nyström" if "Nyström" in contestant else "exact RBF"
 
 
-def strips(axes: Axes, lines: dict[str, Sequence[float]], style: Callable[[float], dict[str, Any]]) -> None:
-    """Draw the values of each line as points on a row of its own, spread over its height."""
+def ratio_strips(axes: Axes, lines: dict[str, list[float]], label: str) -> None:
+    """Draw the ratios of each line as points on a row of its own, spread over its height."""
     for place, values in enumerate(lines.values()):
         shift = np.linspace(-0.28, 0.28, len(values)) if len(values) > 1 else [0.0]
         for value, offset in zip(sorted(values), shift, strict=True):
-            axes.plot(value, place + offset, **POINT | style(value))
+            style = CROSS if value < 1.0 else {"marker": "o", "color": WIN}
+            axes.plot(value, place + offset, **POINT | style)
     axes.set_yticks(range(len(lines)), list(lines))
     axes.set_ylim(len(lines) - 0.5, -0.5)
-
-
-def ratio_strips(axes: Axes, lines: dict[str, list[float]], label: str) -> None:
-    def style(value: float) -> dict[str, Any]:
-        return CROSS if value < 1.0 else {"marker": "o", "color": WIN}
-
-    strips(axes, lines, style)
     axes.axvline(1.0, color=GREY, linewidth=1.0, zorder=0)
     axes.plot([], [], marker="o", color=WIN, label="as good or better", **POINT)
     axes.plot([], [], label="notsodeep loses", **POINT | CROSS)

@@ -11,7 +11,7 @@ relative to (of images: those of the readout "flatten"), and the seconds it took
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -193,10 +193,9 @@ GROUPS: tuple[tuple[Models, tuple[str, ...], tuple[str, ...]], ...] = (
 MODELS = {name: make for models, _, _ in GROUPS for name, make in models.items()}
 
 
-def names() -> Iterator[str]:
+def names() -> list[str]:
     """Names of all entries."""
-    for group in GROUPS:
-        yield from map(" | ".join, product(*group))
+    return [" | ".join(parts) for group in GROUPS for parts in product(*group)]
 
 
 def compute(model: Any, X: Array, Y: Array | None, kernel: str) -> tuple[Array, float]:
@@ -244,9 +243,6 @@ def read() -> tuple[dict[str, Entry], dict[str, tuple[Array, Array | None]]]:
 
 
 if __name__ == "__main__":
-    computed = {}
-    for label in names():
-        computed[label] = entry(label)
-        print(f"{computed[label].seconds:8.3f} s   {computed[label].bound:.1e}   {label}", flush=True)
+    computed = {name: entry(name) for name in names()}
     write(computed)
     print(f"{len(computed)} entries, {FILE.stat().st_size} bytes")

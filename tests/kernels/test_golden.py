@@ -39,7 +39,7 @@ def golden() -> Any:
 
 def test_every_kernel_is_within_both_bounds(golden: Any) -> None:
     entries, samples = golden.read()
-    assert list(entries) == list(golden.names())
+    assert list(entries) == golden.names()
     assert len(entries) > 300
     assert set(ERRORS) <= set(entries)
     far = []
