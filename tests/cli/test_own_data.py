@@ -75,7 +75,7 @@ def test_unscaled_columns_are_answered_in_seconds(name: str, cancer: str) -> Non
     assert ("scale 'standard'" in about["advice"]) == as_it_is
     assert ("as 'standard', because about 2 of 30 columns have" in about["notes"][0]) != as_it_is
     if name == "kernel":
-        rows = open_table(cancer, label_column="diagnosis").rows
+        rows = open_table(cancer, label_column="diagnosis").X
         expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), Preprocessing.fit(rows).apply(rows))
         np.testing.assert_array_equal(np.load("kernel.npy"), expected)
     if name == "design":
@@ -126,7 +126,7 @@ def test_one_wide_column_is_scaled_and_said() -> None:
     rows = ROWS[:, :4] * [3e4, 1.0, 1.0, 1.0]
     np.savez("rows.npz", X=rows, y=np.where(rows[:, 1] > 0, "a", "b"))
     found = Data("rows.npz").samples()
-    np.testing.assert_allclose(found.rows, Preprocessing.fit(rows, "standard").apply(rows))
+    np.testing.assert_allclose(found.X, Preprocessing.fit(rows, "standard").apply(rows))
     assert "scale 'auto' as 'standard', because column 1 has 100.0% of the variance" in found.notes[0]
     done = run("predict rows.npz --label-column y --sizes 20 --ridge 0.1 --json")
     assert json.loads(done.stdout)["accuracy"][0] > 0.6
@@ -146,7 +146,7 @@ def test_a_table_of_words_and_gaps_needs_no_labels(command: str) -> None:
     assert "Words became columns of 0 and 1: 'plan' 2." in said
     assert "Missing numbers became medians, with a column that says where: 6 of 'months'." in said
     if command == "kernel":
-        rows = open_table("rows.csv").rows
+        rows = open_table("rows.csv").X
         assert rows.shape == (60, 5)
         expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), Preprocessing.fit(rows).apply(rows))
         np.testing.assert_array_equal(np.load("kernel.npy"), expected)

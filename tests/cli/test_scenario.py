@@ -81,8 +81,8 @@ def test_a_mixture_is_the_one_of_the_library() -> None:
     found = Data("mixture", n=80, p=60, mean=5.0, gap=2.0, seed=3).samples()
     mixture = nsd.GaussianMixture.paper(60, mean=5.0, gap=2.0)
     X, y = mixture.sample(80, seed=3)
-    np.testing.assert_array_equal(found.rows, X)
-    np.testing.assert_array_equal(found.labels, y)
+    np.testing.assert_array_equal(found.X, X)
+    np.testing.assert_array_equal(found.y, y)
     assert found.tau0 == nsd.MixtureStatistics.of(mixture, X, y).tau0
 
 

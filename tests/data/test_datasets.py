@@ -103,7 +103,6 @@ def test_data_come_from_openml_in_their_published_parts(openml):
     assert openml == ["Fashion-MNIST", "Fashion-MNIST"]
     assert (len(train.y), len(test.y)) == (12, 10_000)
     assert np.array_equal(train.X[:, 0] * 255, 100.0 + np.arange(12))
-    assert train.source == "openml"
 
 
 @pytest.mark.slow

@@ -34,20 +34,20 @@ def test_all_formats_hold_the_same_rows() -> None:
         "rows.csv": "kind", "rows.npy": None, "rows.npz": "y", "rows.npz:X": None, "one.npz": None, "images.npy": None,
     }.items():  # fmt: skip
         found = open_table(source, 20, label)
-        np.testing.assert_array_equal(found.rows, ROWS[:20], err_msg=source)
-        assert found.labels is None if label is None else list(found.labels) == labels[:20]
+        np.testing.assert_array_equal(found.X, ROWS[:20], err_msg=source)
+        assert found.y is None if label is None else list(found.y) == labels[:20]
         assert "Only the first 20 of 30 rows are used." in found.notes
         assert open_table(source, None, label).total == 30
     assert open_table("images.npy").notes == ("Images of 2 × 4 were flattened into 8 columns.",)
     by_number = open_table("rows.npy", label_column="-1")
-    np.testing.assert_array_equal(by_number.labels, ROWS[:, -1])
-    np.testing.assert_array_equal(by_number.rows, ROWS[:, :-1])
+    np.testing.assert_array_equal(by_number.y, ROWS[:, -1])
+    np.testing.assert_array_equal(by_number.X, ROWS[:, :-1])
 
 
 @pytest.mark.parametrize("name", ["K.csv", "K.npy", "K.npz"])
 def test_a_matrix_comes_back_as_it_was_written(name: str) -> None:
     write_table(Path(name), ROWS)
-    np.testing.assert_array_equal(open_table(name).rows, ROWS)
+    np.testing.assert_array_equal(open_table(name).X, ROWS)
     assert [path.name for path in Path().iterdir()] == [name]
 
 
@@ -78,11 +78,11 @@ def test_rows_of_files() -> None:
     X = np.arange(12.0).reshape(4, 3) / 7
     for dtype in ("float32", "int64", "uint8", "bool", ">f8"):
         np.save("rows.npy", X.astype(dtype))
-        found = open_table("rows.npy", 2).rows
+        found = open_table("rows.npy", 2).X
         assert found.dtype == np.float64
         np.testing.assert_array_equal(found, X.astype(dtype)[:2])
     Path("rows.csv").write_bytes(b"\xef\xbb\xbf1, 2,3\r\n\r\n4,5,6e-1\r\n")
-    np.testing.assert_array_equal(open_table("rows.csv", None).rows, [[1.0, 2.0, 3.0], [4.0, 5.0, 0.6]])
+    np.testing.assert_array_equal(open_table("rows.csv", None).X, [[1.0, 2.0, 3.0], [4.0, 5.0, 0.6]])
 
 
 ARRAYS = {
@@ -179,7 +179,7 @@ def test_a_missing_word_is_an_error_and_no_class() -> None:
     Path("rows.csv").write_text("x,kind\n1,a\n2,\n3,b\n4,None\n", encoding="utf-8")
     with pytest.raises(nsd.InputError, match=r"2 of 4 labels of rows\.csv are missing: rows 2, 4"):
         open_table("rows.csv", label_column="kind")
-    assert list(open_table("rows.csv", 1, label_column="kind").labels) == ["a"]
+    assert list(open_table("rows.csv", 1, label_column="kind").y) == ["a"]
 
 
 # --- what pandas writes --------------------------------------------------------------------------------------------
@@ -201,16 +201,16 @@ PANDAS = {
 def test_header_and_index_of_pandas_are_no_samples(text: str) -> None:
     Path("rows.csv").write_text(text, encoding="utf-8")
     found, (rows, said) = open_table("rows.csv"), PANDAS[text]
-    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_array_equal(found.X, rows)
     assert all(word in " ".join(found.notes) for word in said.split())
     assert bool(found.notes) == bool(said)
 
 
 def test_a_numbered_header_beside_a_named_column_is_one_only_if_the_name_is_no_label() -> None:
     Path("rows.csv").write_text("0,1,kind\n5,6,a\n7,8,a\n", encoding="utf-8")
-    assert list(open_table("rows.csv", label_column="kind").labels) == ["a", "a"]
+    assert list(open_table("rows.csv", label_column="kind").y) == ["a", "a"]
     Path("rows.csv").write_text("0,1,a\n5,6,a\n7,8,b\n", encoding="utf-8")
-    assert list(open_table("rows.csv", label_column="3").labels) == ["a", "a", "b"]
+    assert list(open_table("rows.csv", label_column="3").y) == ["a", "a", "b"]
 
 
 # --- Parquet --------------------------------------------------------------------------------------------------------
@@ -226,9 +226,9 @@ def test_a_parquet_file_has_rows_labels_and_no_index(kinds: list, tmp_path: Path
     with pytest.raises(InputError, match=r"1 of 3 labels of .*rows\.parquet are missing: row 2"):
         open_table(path, label_column="kind")
     table = open_table(path, 1, label_column="kind")
-    assert table.rows.tolist() == [[1.0]]
-    assert table.labels is not None
-    assert table.labels.tolist() == kinds[:1]
+    assert table.X.tolist() == [[1.0]]
+    assert table.y is not None
+    assert table.y.tolist() == kinds[:1]
     assert "The index '__index_level_0__' numbers the rows and was skipped." in table.notes
     path.write_bytes(b"PAR1 and nothing else")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
@@ -261,16 +261,16 @@ def test_words_become_columns_and_gaps_medians_and_both_are_said() -> None:
     plan = [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]  # month, year, missing
     months, charge = [[0, 3], [1, 5], [0, 5], [0, 8]], [[0, 10.5], [0, 20], [1, 20], [0, 40.5]]
     paperless = [[0, 1], [1, 0], [0, 1], [1, 0]]
-    np.testing.assert_array_equal(table.rows, np.hstack([plan, months, charge, paperless]))
-    assert table.labels is not None
-    assert table.labels.tolist() == ["no", "yes", "no", "no"]
+    np.testing.assert_array_equal(table.X, np.hstack([plan, months, charge, paperless]))
+    assert table.y is not None
+    assert table.y.tolist() == ["no", "yes", "no", "no"]
     assert table.notes == (
         "Words became columns of 0 and 1: 'plan' 3, 'paperless' 2.",
         "Missing numbers became medians, with a column that says where: 1 of 'months', 1 of 'charge'.",
         "Columns left out: 'id' (4 different words).",
     )
     unlabelled = open_table("rows.csv")
-    np.testing.assert_array_equal(unlabelled.rows[:, :-2], table.rows)
+    np.testing.assert_array_equal(unlabelled.X[:, :-2], table.X)
     assert unlabelled.notes[-1].endswith("If one holds the labels, name it: --label-column NAME.")
 
 
@@ -280,8 +280,8 @@ def test_a_parquet_file_has_the_columns_of_the_same_csv_file() -> None:
     frame = pandas.read_csv("rows.csv", na_values=["?"]).astype({"plan": "category"})
     frame.to_parquet("rows.parquet")
     found, expected = (open_table(name, label_column="left") for name in ("rows.parquet", "rows.csv"))
-    np.testing.assert_array_equal(found.rows, expected.rows)
-    assert found.labels.tolist() == expected.labels.tolist()  # type: ignore[union-attr]
+    np.testing.assert_array_equal(found.X, expected.X)
+    assert found.y.tolist() == expected.y.tolist()  # type: ignore[union-attr]
     frame.assign(when=pandas.Timestamp("2020-01-01")).to_parquet("rows.parquet")
     with pytest.raises(InputError, match=r"'when' of rows\.parquet holds datetime"):
         open_table("rows.parquet")
@@ -290,15 +290,15 @@ def test_a_parquet_file_has_the_columns_of_the_same_csv_file() -> None:
 def test_years_are_names_of_columns_and_labels_are_not() -> None:
     Path("rows.csv").write_text("2020,2021,region\n1,2,north\n3,4,south\n5,6,north\n", encoding="utf-8")
     table = open_table("rows.csv", label_column="region")
-    np.testing.assert_array_equal(table.rows, [[1, 2], [3, 4], [5, 6]])
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4], [5, 6]])
     assert table.notes == ("The first row, 2020, 2021, region, was read as a header.",)
     Path("rows.csv").write_text("5.1,3.5,setosa\n4.9,3,setosa\n7,3.2,versicolor\n", encoding="utf-8")
-    assert open_table("rows.csv", label_column="-1").rows.shape == (3, 2)
+    assert open_table("rows.csv", label_column="-1").X.shape == (3, 2)
 
 
 def test_text_of_many_words_is_left_out() -> None:
     lines = [f"{row},w{row % 150}" for row in range(200)]
     Path("rows.csv").write_text("\n".join(["x,text", *lines]), encoding="utf-8")
     table = open_table("rows.csv")
-    assert table.rows.shape == (200, 1)
+    assert table.X.shape == (200, 1)
     assert table.notes[0].startswith("Columns left out: 'text' (150 different words).")

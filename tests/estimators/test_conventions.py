@@ -157,7 +157,7 @@ def test_the_estimator_is_as_accurate_as_the_command_on_columns_of_many_units(tm
     units = 10.0 ** np.arange(9)
     np.savetxt(tmp_path / "X.csv", np.column_stack([X * units, y]), delimiter=",")
     read = Data(str(tmp_path / "X.csv"), label_column="-1").samples()
-    np.testing.assert_allclose(read.rows, DEQKernelClassifier().fit(X * units, y).X_fit_)
+    np.testing.assert_allclose(read.X, DEQKernelClassifier().fit(X * units, y).X_fit_)
     scores = {
         how: DEQKernelClassifier(scale=how).fit(X[:300] * units, y[:300]).score(X[300:] * units, y[300:])
         for how in ("auto", "factor")

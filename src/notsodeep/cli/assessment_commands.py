@@ -63,13 +63,13 @@ def forecast(
             raise InputError("FILE has a trained DEQ of rows: leave --model, --width and --sigma-b2 out.")
         data = data.for_weights()
         samples = data.samples()
-        found = predict(trained_network(weights, activation), samples.rows)
+        found = predict(trained_network(weights, activation), samples.X)
     else:
         if filter_size is not None and not conv:
             raise InputError("--filter-size: for convolutional models. Add --model conv.")
         phi, samples = read_activation(activation), data.images() if conv else data.samples()
         model = ConvDEQ(phi, sigma_a2, sigma_b2, filter_size=filter_size or 3) if conv else None
-        found = predict(model or DEQ(phi, sigma_a2, sigma_b2), samples.rows, width)
+        found = predict(model or DEQ(phi, sigma_a2, sigma_b2), samples.X, width)
     if figure is not None:
         save_figure(found.plot, figure)
     if as_json:
@@ -168,7 +168,7 @@ def verdict(
         samples = data.samples()
         net = trained_network(weights, activation)
         passes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
-        found = judge(net, samples.rows, target_agreement=target_agreement, progress=not as_json, **passes)
+        found = judge(net, samples.X, target_agreement=target_agreement, progress=not as_json, **passes)
     elif epochs is not None:
         raise InputError(
             "--epochs is for a trained DEQ: give its FILE first, notsodeep verdict deq.pt X.csv."
@@ -181,9 +181,9 @@ def verdict(
         }  # fmt: skip
         if max_steps is not None:
             settings["max_steps"] = max_steps
-        found = judge(model, samples.rows, samples.labels, **settings)
+        found = judge(model, samples.X, samples.y, **settings)
     solved, trained = found.curve is not None, weights is not None
-    name = command_after_verdict(found.answer, samples.labels, images=conv, trained=trained, solved=solved)
+    name = command_after_verdict(found.answer, samples.y, images=conv, trained=trained, solved=solved)
     if trained:
         more: dict[str, Any] = {"--target-agreement": f"{target_agreement:g}", "--epochs": epochs}
         words = [name, str(weights), *_data_words(data, scale="none"), "--activation", activation]

@@ -134,7 +134,7 @@ def say_notes(data: Data, samples: Samples) -> None:
 
 def data_record(data: Data, samples: Samples) -> dict[str, Any]:
     """Describe for JSON where the samples came from and how they were scaled."""
-    n, p = len(samples.rows), math.prod(samples.rows.shape[1:])
+    n, p = len(samples.X), math.prod(samples.X.shape[1:])
     return {
         "source": data.source, "n": n, "p": p, "tau0": samples.tau0,
         "scale": "none" if data.is_drawn else data.scale, "notes": list(samples.notes),

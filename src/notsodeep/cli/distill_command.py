@@ -85,7 +85,7 @@ def distill(
     samples = data.samples()
     result = distil(
         teacher,
-        samples.rows,
+        samples.X,
         target_agreement=target_agreement,
         epochs=epochs,
         batch_size=batch_size,

@@ -113,7 +113,7 @@ def kernel(
         record: dict[str, Any] = {"source": data.source, "n": rows.shape[0], "scale": "none"}
     else:
         samples = data.images() if conv else data.samples()
-        rows, record = samples.rows, data_record(data, samples)
+        rows, record = samples.X, data_record(data, samples)
         if not as_json:
             say_notes(data, samples)
     if overwrite and out is not None and out.exists():
@@ -188,11 +188,11 @@ def design(
             tau0 = 1.0 if samples is None else samples.tau0
         # What a network is fitted to says nothing about how close it is: every other sample is held out.
         fitted = samples is not None and family in ("auto", "injected") and kernel != "ntk_paper"
-        rows = samples.rows[::2] if samples is not None and fitted else None
+        rows = samples.X[::2] if samples is not None and fitted else None
         result = find_design(model, tau0, kernel, family, X=rows)
         kernels, distances = ("ck", "ntk") if kernel == "both" else (kernel,), []
         if samples is not None:
-            others = samples.rows[1::2] if result.fitted_to else samples.rows
+            others = samples.X[1::2] if result.fitted_to else samples.X
             distances = [twin_distances(result, others, one) for one in kernels]
     if as_json:
         content = json.loads(result.to_json())
@@ -217,7 +217,7 @@ def design(
     if figure is not None:
         from notsodeep.figures import plot_design
 
-        drawn = None if samples is None else samples.rows
+        drawn = None if samples is None else samples.X
         save_figure(lambda axes: plot_design(result, axes, drawn), figure)
     if not result.exact and (result.misfit is None or result.misfit > _CLOSE):
         raise typer.Exit(3)

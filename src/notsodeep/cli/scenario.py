@@ -130,7 +130,7 @@ class Data:
         one_of(self.scale, SCALES, "scale")
         if not self.is_drawn:
             table = self._read()
-            _refuse_many(len(table.rows), largest, self.source)
+            _refuse_many(len(table.X), largest, self.source)
             return table.scaled(self.scale)
         if self.scale not in ("auto", "none"):
             raise InputError(f"Samples of {self.source} are scaled already: leave --scale {self.scale} out.")
@@ -153,12 +153,12 @@ class Data:
 
     def required_labels(self, samples: Samples) -> NDArray[Any]:
         """Return the labels of the samples, or say how to name them."""
-        if samples.labels is None:
+        if samples.y is None:
             raise InputError(
                 f"{self.source} has no labels. Name their column (--label-column), or a file with one label per row "
                 "(--labels y.npy)."
             )
-        return samples.labels
+        return np.asarray(samples.y)
 
     def _read(self) -> Samples:
         """Read rows and labels of the file or the data set."""
@@ -171,23 +171,22 @@ class Data:
     def _named(self) -> Samples:
         """Load rows and labels of a data set by name."""
         name, classes = parse_spec(self.source)
-        loaded = load(name, classes=classes, n=self.n, seed=self.seed)
-        return Samples(np.asarray(loaded.X, dtype=np.float64), loaded.y)
+        return load(name, classes=classes, n=self.n, seed=self.seed)
 
     def _read_images(self) -> Samples:
         """Read images (n, channels, height, width) of a data set, or of a .npy or .zarr file, with their labels."""
         if not self.is_drawn and not self.is_file:
             table = self._named()
-            return replace(table, rows=as_images(parse_spec(self.source)[0], table.rows))
+            return replace(table, X=as_images(parse_spec(self.source)[0], table.X))
         if Path(self.source).suffix not in (".npy", ".zarr"):
             raise InputError(
                 f"{self.source} has no images. Give a data set ({', '.join(IMAGES)}), or a .npy or .zarr file of "
                 "shape (n, channels, height, width)."
             )
         table = self._with_labels(self._stored())
-        if table.rows.ndim not in (3, 4):
+        if table.X.ndim not in (3, 4):
             raise InputError(
-                f"{self.source} has shape {table.rows.shape}; images are (n, channels, height, width), sequences "
+                f"{self.source} has shape {table.X.shape}; images are (n, channels, height, width), sequences "
                 "(n, channels, length)."
             )
         return table
@@ -207,7 +206,7 @@ class Data:
                 "Give the labels as a column (--label-column) or as a file (--labels), not both."
             )
         labels, notes = open_labels(self.labels, table.total, self.n)
-        return replace(table, labels=labels, notes=(*table.notes, *notes))
+        return replace(table, y=labels, notes=(*table.notes, *notes))
 
 
 def _refuse_many(n: int, largest: int | None, source: str) -> None:

@@ -74,7 +74,7 @@ def certify(
         from notsodeep.convergence import certificate
 
         proof = certificate(
-            samples.rows, label_scale * y, width, sigma_w2, seed=data.seed, readout_scale=readout_scale,
+            samples.X, label_scale * y, width, sigma_w2, seed=data.seed, readout_scale=readout_scale,
             normalise=True,
         )  # fmt: skip
     if as_json:
@@ -91,7 +91,7 @@ def _labelled_samples(data: Data) -> tuple[Samples, NDArray[np.float64]]:
 
     samples = data.samples()
     if data.source == "sphere":
-        return samples, np.random.default_rng(data.seed + 1).standard_normal(len(samples.rows))
+        return samples, np.random.default_rng(data.seed + 1).standard_normal(len(samples.X))
     labels = data.required_labels(samples)
     names, codes = np.unique(labels, return_inverse=True)
     if len(names) == 2 and labels.dtype.kind != "f":
@@ -183,7 +183,7 @@ def predict(
     model = read_model(activation, sigma_a2)
     with progress_bar(f"learning curve of the {kernel} on {data.source}"):
         samples = data.dense_samples()
-        labelled = samples.rows, data.required_labels(samples)
+        labelled = samples.X, data.required_labels(samples)
         source = samples.law if isinstance(samples.law, GaussianMixture) else labelled
         curve = learning_curve(model, source, numbers, penalty, width, kernel, intercept=intercept)
     drawn = None if figure is None else save_figure(curve.plot, figure)

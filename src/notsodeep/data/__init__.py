@@ -1,6 +1,6 @@
 """Data: mixtures and spheres to draw from, the statistics the theory needs, real data by name."""
 
-from notsodeep.data.datasets import NAMES, Dataset, as_images, load, parse_spec
+from notsodeep.data.datasets import NAMES, as_images, load, parse_spec
 from notsodeep.data.mixtures import Covariance, GaussianMixture, UnitSphere
 from notsodeep.data.preprocessing import SCALES, Preprocessing, RowInspection, inspect_rows
 from notsodeep.data.statistics import ClassStatistics, MixtureStatistics
@@ -11,7 +11,6 @@ __all__ = [
     "SCALES",
     "ClassStatistics",
     "Covariance",
-    "Dataset",
     "GaussianMixture",
     "MixtureStatistics",
     "Preprocessing",

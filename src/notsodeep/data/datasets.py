@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from notsodeep.data.table_files import Samples
 from notsodeep.errors import InputError
 from notsodeep.validation import as_count, one_of
 
@@ -21,47 +21,6 @@ _DIGIT_LEVELS = 16.0
 # random order it would be 520), so the test part is one block at the end, not rows spread among the others.
 _DIGITS_TEST = 360
 _OPENML_TEST = 10_000
-
-
-@dataclass(frozen=True, eq=False)
-class Dataset:
-    """Samples in rows with their labels.
-
-    Attributes:
-        X: shape (n, p): pixels between 0 and 1, or features as stored.
-        y: the published labels, shape (n,).
-        name: one of `NAMES`.
-        split: "train" or "test".
-        source: "scikit-learn", "openml", or the folder from which the laboratory read it.
-    """
-
-    X: NDArray[np.floating[Any]]
-    y: NDArray[np.intp]
-    name: str
-    split: DataSplit
-    source: str
-
-    @classmethod
-    def chosen(
-        cls,
-        X: NDArray[Any],
-        y: NDArray[Any],
-        name: str,
-        split: DataSplit,
-        source: str,
-        *,
-        classes: Sequence[int] | None = None,
-        n: int | None = None,
-        seed: int = 0,
-        dtype: Precision = "float64",
-        full_scale: float = _PIXEL,
-    ) -> Dataset:
-        """Choose samples as `load` does from all of a part; the value `full_scale` becomes 1."""
-        labels = y.astype(np.intp)
-        rows = _draw(labels, _of_classes(labels, classes, name), n, seed)
-        samples = X[rows].reshape(len(rows), -1).astype(one_of(dtype, get_args(Precision), "dtype"))
-        samples /= full_scale
-        return cls(samples, labels[rows], name, split, source)
 
 
 # Data sets on OpenML: the name there, and the number of test samples of each class.
@@ -83,8 +42,8 @@ def load(
     n: int | None = None,
     seed: int = 0,
     dtype: Precision = "float64",
-) -> Dataset:
-    """Load a data set by name.
+) -> Samples:
+    """Load a data set by name: pixels between 0 and 1, with the published labels.
 
     Args:
         name: one of `NAMES`.
@@ -103,14 +62,31 @@ def load(
 
         X, y = load_digits(return_X_y=True)
         part = slice(None, -_DIGITS_TEST) if split == "train" else slice(-_DIGITS_TEST, None)
-        return Dataset.chosen(
-            X[part], y[part], name, split, "scikit-learn", full_scale=_DIGIT_LEVELS, **chosen
-        )
+        return choose(X[part], y[part], name, full_scale=_DIGIT_LEVELS, **chosen)
     X, y = _from_openml(*OPENML[name], split)
     if name == "cifar10":
         # OpenML keeps the published layout, a plane of 32 × 32 per colour.
         X = X.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return Dataset.chosen(X, y, name, split, "openml", **chosen)
+    return choose(X, y, name, **chosen)
+
+
+def choose(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    name: str,
+    *,
+    classes: Sequence[int] | None = None,
+    n: int | None = None,
+    seed: int = 0,
+    dtype: Precision = "float64",
+    full_scale: float = _PIXEL,
+) -> Samples:
+    """Choose samples as `load` does from all of a part; the value `full_scale` becomes 1."""
+    labels = y.astype(np.intp)
+    rows = _draw(labels, _of_classes(labels, classes, name), n, seed)
+    samples = X[rows].reshape(len(rows), -1).astype(one_of(dtype, get_args(Precision), "dtype"))
+    samples /= full_scale
+    return Samples(samples, labels[rows], total=len(labels))
 
 
 def as_images(name: str, rows: NDArray[Any]) -> NDArray[Any]:

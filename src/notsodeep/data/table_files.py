@@ -46,20 +46,20 @@ _SMALLEST_NORM, _LARGEST_NORM = 1e-50, 1e50
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Samples that were drawn or read.
+    """Samples that were drawn, read or loaded.
 
     Attributes:
-        rows: samples in rows (n, p), or images; finite float64.
-        labels: one class or target for each sample, or None.
+        X: samples in rows (n, p), or images; finite float64 (float32 where `load` was asked for it).
+        y: one class or target for each sample, or None.
         notes: sentences on how a file was read and how the rows were scaled.
-        total: number of rows in the file; `rows` may be only the first of them.
+        total: number of rows in the file; `X` may be only the first of them.
         law: the distribution they were drawn from, or None.
         tau0: the norm of a typical row, docs/theory.md (4.2).
         advice: a sentence on what is unusual about the scaled rows, with a remedy; may be empty.
     """
 
-    rows: Array
-    labels: NDArray[Any] | None = None
+    X: NDArray[Any]
+    y: Any = None
     notes: tuple[str, ...] = ()
     total: int = 0
     law: GaussianMixture | UnitSphere | None = None
@@ -68,8 +68,8 @@ class Samples:
 
     def scaled(self, how: str = "auto") -> Samples:
         """Scale the samples, see `Preprocessing.fit`, and inspect the result."""
-        scaling = Preprocessing.fit(self.rows, how)
-        rows = np.asarray(scaling.apply(self.rows), dtype=np.float64)
+        scaling = Preprocessing.fit(self.X, how)
+        rows = np.asarray(scaling.apply(self.X), dtype=np.float64)
         flat = rows.reshape(len(rows), -1) / sqrt(scaling.positions)
         norm = root_mean_square_norm(flat)
         if not _SMALLEST_NORM < norm < _LARGEST_NORM:
@@ -78,7 +78,7 @@ class Samples:
                 "Use scale 'auto'."
             )
         notes = (*self.notes, scaling.note)
-        return replace(self, rows=rows, notes=notes, tau0=norm, advice=inspect_rows(flat).advice)
+        return replace(self, X=rows, notes=notes, tau0=norm, advice=inspect_rows(flat).advice)
 
 
 def is_table(source: str) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from notsodeep import data
-from notsodeep.data.datasets import Dataset, DataSplit
+from notsodeep.data.datasets import DataSplit, choose
 from notsodeep.errors import InputError
 
 DATA_VARIABLE = "NOTSODEEP_DATA"
@@ -30,7 +30,7 @@ _NPZ = {"cifar10": ("cifar10_subset.npz", 255.0), "cifar10_vgg19": ("features.np
 
 def load(
     name: str, *, split: DataSplit = "train", data_dir: str | Path | None = None, **chosen: Any
-) -> Dataset:
+) -> data.Samples:
     """Load a data set as `notsodeep.data.load` does, from the local folder if there is one."""
     folder = Path(data_dir or os.environ.get(DATA_VARIABLE) or "") / name
     if name == "digits" or folder == Path(name):
@@ -53,7 +53,7 @@ def load(
             )
         if len(X) != len(y):
             raise ValueError(f"{len(X)} samples and {len(y)} labels")
-        return Dataset.chosen(X, y, name, split, str(folder), full_scale=full_scale, **chosen)
+        return choose(X, y, name, full_scale=full_scale, **chosen)
     except InputError:
         raise
     # Damage has no common type.
