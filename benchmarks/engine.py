@@ -3,7 +3,8 @@
     python benchmarks/engine.py [--quick] [--only TEXT]
 
 Each version has a process of its own, which reads jobs as lines of JSON and answers with seconds; the two take turns at
-every job, so that a ratio is one under the same load. The rows go to benchmarks/results/engine.csv.
+every job, so that a ratio is one under the same load. The rows go to benchmarks/results/engine.csv, those
+of an interrupted run, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import RESULTS, ROOT, Provenance, write_rows
+from harness import RESULTS, ROOT, Provenance, markdown_provenance, write_rows
 
 import notsodeep as nsd
 from notsodeep import cells
@@ -35,13 +36,14 @@ Job = tuple[str, str, str, int, str]
 def jobs(sizes: tuple[int, ...]) -> Iterator[Job]:
     """What is timed: the kind of model, its activation or cell, the samples, their number, and the kernel."""
     few, some = sizes[:2]
-    cases = [("DEQ", phi, "mixture", n) for phi in ACTIVATIONS for n in sizes]
+    cases = [("DEQ", phi, "mixture", n) for n in sizes[:3] for phi in ACTIVATIONS]
     cases += [("DEQ", phi, data, some) for phi in ACTIVATIONS for data in ("digits", "table")]
     for phi in ("relu", "tanh"):
         cases += [("Explicit, 3 layers", phi, "mixture", n) for n in sizes[1:3]]
         cases += [(f"ConvDEQ, {readout}", phi, "images", 20) for readout in ("flatten", "pool")]
         cases += [("GraphDEQ", phi, "ring", 40), ("NeuralODE", phi, "mixture", few)]
     cases += [("cell", cell, "mixture", n) for cell in CELLS for n in (few, some)]
+    cases += [("DEQ", phi, "mixture", sizes[3]) for phi in ACTIVATIONS]
     return ((*case, kernel) for case in cases for kernel in ("ck", "ntk"))
 
 
@@ -130,17 +132,17 @@ def main() -> None:
     provenance, now, base, rows = Provenance(), Worker(ROOT), Worker(folder), []
     for job in jobs((20, 60, 100, 200) if arguments.quick else (100, 500, 2000, 4000)):
         name = " | ".join(map(str, job))
-        if arguments.only in name:
-            # The first turn compiles.
-            turns = [(now.seconds(job), base.seconds(job)) for _ in range(TURNS + 1)][1:]
-            seconds, before = map(min, zip(*turns, strict=True))
-            row = dict(zip(("model", "of", "data", "n", "kernel"), job, strict=True))
-            rows.append(row | {"seconds": seconds, f"seconds, {BASE}": before, "ratio": seconds / before})
-            print(f"{seconds:9.4f} s {before:9.4f} s {seconds / before:6.2f}   {name}", flush=True)
-    if not arguments.quick and not arguments.only:
-        record = provenance.record()
-        note = f"Best of {TURNS} turns of commit {record['commit']} and {BASE}, {record['date']}, {record['machine']}."
-        write_rows(RESULTS / "engine.csv", rows, f"{note} Load {record['load_average_before']}.")
+        if arguments.only not in name:
+            continue
+        # The first turn compiles.
+        turns = [(now.seconds(job), base.seconds(job)) for _ in range(TURNS + 1)][1:]
+        seconds, before = map(min, zip(*turns, strict=True))
+        row = dict(zip(("model", "of", "data", "n", "kernel"), job, strict=True))
+        rows.append(row | {"seconds": seconds, f"seconds, {BASE}": before, "ratio": seconds / before})
+        print(f"{seconds:9.4f} s {before:9.4f} s {seconds / before:6.2f}   {name}", flush=True)
+        if not arguments.quick and not arguments.only:
+            note = f"Best of {TURNS} turns, beside {BASE}. {markdown_provenance(provenance.record())}"
+            write_rows(RESULTS / "engine.csv", rows, note)
 
 
 if __name__ == "__main__":
