@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from importlib import import_module
 from math import isfinite
 from typing import Any, ClassVar
@@ -40,6 +40,8 @@ def plain(value: Any) -> Any:
     """Convert arrays, sequences and results to JSON values; infinite and undefined numbers become None."""
     if isinstance(value, Result):
         return value.to_dict()
+    if is_dataclass(value):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):

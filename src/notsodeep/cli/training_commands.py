@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -78,7 +77,7 @@ def certify(
             normalise=True,
         )  # fmt: skip
     if as_json:
-        print_json({"data": data_record(data, samples), **_certificate_record(proof)})
+        print_json({"data": data_record(data, samples), **proof.to_dict()})
     else:
         _print_certificate(proof)
     if not proof.certified:
@@ -118,23 +117,6 @@ def _print_certificate(proof: Certificate) -> None:
         table.add_row(f"({one.number})", one.printed, one.meaning, *sides)
     console.print(table)
     say(proof.explain())
-
-
-def _certificate_record(proof: Certificate) -> dict[str, Any]:
-    numbers = (
-        "certified", "width", "sigma_w2", "readout_scale", "seed", "delta", "step", "printed_step", "rate", "ceiling",
-    )  # fmt: skip
-    checks = [{**asdict(one), "ratio": one.ratio, "holds": one.holds} for one in proof.inequalities]
-    return {name: getattr(proof, name) for name in numbers} | {
-        "explanation": proof.explain(),
-        "inequalities": checks,
-        "constants": asdict(proof.constants),
-        "measured": asdict(proof.measured),
-        "lambda_star": asdict(proof.gram.least),
-        "tangent_least": proof.tangent.least,
-        "tangent_largest": proof.tangent.largest,
-        "remedy": asdict(proof.remedy),
-    }
 
 
 @app.command()

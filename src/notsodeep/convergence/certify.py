@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from notsodeep.convergence.verified import (
 )
 from notsodeep.errors import InputError
 from notsodeep.progress import progress_bar
-from notsodeep.results import Result
+from notsodeep.results import Result, plain
 from notsodeep.validation import Array, as_count, as_number, as_targets
 
 
@@ -90,6 +91,10 @@ class Certificate(Result):
         seed: random seed of the weights.
     """
 
+    _plain = (
+        "certified", "width", "sigma_w2", "readout_scale", "seed", "delta", "step", "printed_step", "rate", "ceiling",
+        "constants", "measured", "remedy",
+    )  # fmt: skip
     _shown = ("certified", "width", "sigma_w2", "step", "delta", "readout_scale", "seed")
 
     certified: bool
@@ -117,6 +122,17 @@ class Certificate(Result):
     def failing(self) -> tuple[Inequality, ...]:
         """The inequalities that do not hold."""
         return tuple(inequality for inequality in self.inequalities if not inequality.holds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, with the explanation, as plain JSON values."""
+        checks = [{**plain(one), "ratio": plain(one.ratio), "holds": one.holds} for one in self.inequalities]
+        return super().to_dict() | {
+            "explanation": self.explain(),
+            "inequalities": checks,
+            "lambda_star": plain(self.gram.least),
+            "tangent_least": self.tangent.least,
+            "tangent_largest": self.tangent.largest,
+        }
 
     def explain(self) -> str:
         """Say whether the network is certified, which inequalities fail and what would help."""
