@@ -245,7 +245,7 @@
       `means[:, 0] = -${gap / 2}, ${gap / 2}`,
       `spread = ${spread} / np.sqrt(${DIMENSION})`,
       "mixture = nsd.GaussianMixture(means, [1 - spread, 1 + spread])",
-      `print(nsd.limiting_density(deq, mixture, n=${n}).describe())`,
+      `print(nsd.limiting_density(deq, mixture, n=${n}))`,
       `print(nsd.learning_curve(twin.network, mixture, n=${n}, ridge="best").accuracy)`,
     ].join("\n");
   }

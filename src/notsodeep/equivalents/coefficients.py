@@ -152,7 +152,7 @@ def no_equivalent(model: object) -> InputError:
     """The error for a model whose behaviour in high dimension is not known."""
     return InputError(
         f"No high-dimensional equivalent is known for {type(model).__name__}: a DEQ or an Explicit network is needed. "
-        "Others have exact kernels, and the preconditioner 'nystrom'."
+        "Others have exact kernels."
     )
 
 
