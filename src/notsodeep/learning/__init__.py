@@ -3,7 +3,4 @@
 from notsodeep.learning.loop_predictions import LoopCurve, loop_curve, step_kernel
 from notsodeep.learning.predictions import LearningCurve, best_ridge, learning_curve
 
-__all__ = [
-    "LearningCurve", "LoopCurve", "best_ridge", "learning_curve", "loop_curve",
-    "step_kernel",
-]  # fmt: skip
+__all__ = ["LearningCurve", "LoopCurve", "best_ridge", "learning_curve", "loop_curve", "step_kernel"]

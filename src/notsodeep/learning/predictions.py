@@ -105,8 +105,8 @@ class LearningCurve(Shown):
 
 # Powers of ten between which the best ridge of a mixture is searched, times the diagonal of the kernel.
 _RIDGES = (-8.0, 4.0)
-# Half the width of a 90 % band, in standard deviations.
-NINETY_PERCENT = 1.645
+# Half the width of a 90 % band, in standard deviations that are estimates: Student's t with ten degrees of freedom.
+_NINETY_PERCENT = 1.81
 # Samples of a mixture that the change of its features is computed from.
 _CHECKED = 200
 
@@ -281,7 +281,7 @@ def _mixture_points(
 
 def _sample_points(pool: Pool, n: IntArray, ridge: float | None, width: int | None) -> dict[str, Any]:
     """The fields of a curve from a pool; with ridge None, each n has the ridge of least squared error."""
-    points = [(_within if size <= pool.size else _beyond)(pool, int(size), ridge, width) for size in n]
+    points = [_point(pool, int(size), ridge, width) for size in n]
     columns: list[Array] = [frozen(np.array(column)) for column in zip(*points, strict=True)]
     return {
         "n": frozen(n),
@@ -295,26 +295,25 @@ def _sample_points(pool: Pool, n: IntArray, ridge: float | None, width: int | No
 _Point = tuple[float, float, tuple[float, float], float]
 
 
-def _within(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
-    """By leaving samples out; the band is about one training set (and network) and about the choice of the pool."""
-    estimate = pool.inside(n, ridge, width)
-    sets = pool.sets_variance(n, estimate.ridge, width) * (1.0 + 1.0 / len(estimate.hits))
-    variance = estimate.samples_variance(estimate.figures) + sets + estimate.networks_variance
-    half = NINETY_PERCENT * float(np.sqrt(variance))
-    if pool.labelled.codes is None:
-        return np.nan, estimate.mse, (max(estimate.mse - half, 0.0), estimate.mse + half), estimate.ridge
-    band = max(estimate.accuracy - half, 0.0), min(estimate.accuracy + half, 1.0)
-    return estimate.accuracy, estimate.mse, band, estimate.ridge
-
-
-def _beyond(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
-    """Extrapolated beyond the pool; the band includes half the distance between two extrapolations."""
-    ahead = Extrapolation.best(pool, n, width) if ridge is None else Extrapolation(pool, n, ridge, width)
-    last = pool.inside(pool.size, ahead.ridge, width)
-    others = pool.sets_variance(n, ahead.ridge, width) + last.networks_variance
-    if pool.labelled.codes is not None:
-        return 1.0 - ahead.rate, ahead.mse, ahead.band(others, NINETY_PERCENT), ahead.ridge
-    doubt = (ahead.mse_by_theory - ahead.mse_by_power) / 2.0
-    variance = last.samples_variance(last.figures) * (ahead.mse / last.mse) ** 2 + others + doubt**2
-    half = NINETY_PERCENT * float(np.sqrt(variance))
-    return np.nan, ahead.mse, (max(ahead.mse - half, 0.0), ahead.mse + half), ahead.ridge
+def _point(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point:
+    """By leaving samples out, or beyond the pool extrapolated; with the band of (11.23), symmetric in the root."""
+    if n > pool.size:
+        ahead = Extrapolation.best(pool, n, width) if ridge is None else Extrapolation(pool, n, ridge, width)
+        known, mse, rate, doubt = ahead.last, ahead.mse, ahead.rate, ahead.log_variance
+    else:
+        known = pool.inside(n, ridge, width)
+        mse, rate, doubt = known.mse, 1.0 - known.accuracy, 0.0
+    classes = not np.isnan(rate)
+    # One sample more or less is the least that a pool can be wrong by, half a sample the least rate that it can show.
+    single = 1.0 / pool.size if classes else 0.0
+    figure = max(rate, single / 2.0) if classes else mse
+    seen = max(1.0 - known.accuracy, single / 2.0) if classes else known.mse
+    pools = (
+        known.samples_variance(known.figures) + pool.sets_variance(pool.size, known.ridge, width) + single**2
+    )
+    sets = pool.sets_variance(n, known.ridge, width) + known.networks_variance
+    half = _NINETY_PERCENT / 2.0 * float(np.sqrt(pools / seen**2 + sets / figure**2 + doubt))
+    low, high = figure * max(1.0 - half, 0.0) ** 2, figure * (1.0 + half) ** 2
+    if classes:
+        return 1.0 - rate, mse, (max(1.0 - high, 0.0), 1.0 - low), known.ridge
+    return np.nan, mse, (low, high), known.ridge

@@ -93,8 +93,6 @@ _FEWEST, _MOST, _WORK = 4, 96, 2e9
 # Powers of ten between which the best ridge is looked for, times the diagonal of the kernel.
 _RIDGES = (-7.0, 3.0)
 _LEAST = 20
-# Exponent with which the variance of the accuracy over training sets falls with n, from a quarter of the pool on.
-_DECAY = 1.5
 # Number of single neurons drawn; of random networks composed of them over all training sets, and the fewest and the
 # most for one.
 _NEURONS = 1024
@@ -124,14 +122,14 @@ class PoolEstimate:
         hits: chance that a sample is classified correctly, shape (training sets, N); NaN in a regression.
         errors: squared error of each sample, the same shape.
         ridge: λ.
-        share: n/N, the share of the pool that a training set has.
+        trained: which samples each training set has, the same shape.
         networks_variance: variance of the accuracy over random networks with the same training set; 0 for a kernel.
     """
 
     hits: Array
     errors: Array
     ridge: float
-    share: float
+    trained: NDArray[np.bool_]
     networks_variance: float
 
     @property
@@ -156,18 +154,15 @@ class PoolEstimate:
     def sets_variance(self, values: Array) -> float:
         """Variance over training sets of a mean over all samples there are; 0 with one training set.
 
-        What changes from set to set at single samples is no part of it, and sets of one pool overlap.
+        It is seen at samples outside the set: one that is left out of it finds its own class rarer than a new one does.
+        What changes from set to set at single samples is no part of it.
         """
-        if len(values) < 2 or self.share >= 1.0:
+        if self.trained.all():
             return 0.0
-        between = float(values.mean(axis=1).var(ddof=1))
-        single = float(values.var(axis=0, ddof=1).mean()) / values.shape[1]
-        return float(max(between - single, 0.0) / (1.0 - self.share))
-
-    def spread(self, values: Array) -> float:
-        """Standard error of a mean over the pool: of its samples, and of training sets where there are several."""
-        sets = float(values.mean(axis=1).var(ddof=1)) / len(values) if len(values) > 1 else 0.0
-        return float(np.sqrt(self.samples_variance(values) + sets))
+        outside = np.ma.array(values, mask=self.trained)
+        between = (outside - outside.mean(axis=0)).mean(axis=1).var(ddof=1)
+        single = outside.var(axis=0, ddof=1).mean() / outside.count(axis=1).mean()
+        return float(max(between - single, 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,14 +222,20 @@ class Pool:
             ridge = self.best_ridge(lambda penalty: float(self._errors(n, penalty, width).mean()))
         if (n, ridge, width) not in self._estimates:
             hits, errors, variance = self._figures(n, ridge, width)
-            self._estimates[n, ridge, width] = PoolEstimate(hits, errors, ridge, n / self.size, variance)
+            trained = np.zeros(hits.shape, dtype=bool)
+            for draw, row in enumerate(trained):
+                row[self.fold(n, draw).used] = True
+            self._estimates[n, ridge, width] = PoolEstimate(hits, errors, ridge, trained, variance)
         return self._estimates[n, ridge, width]
 
     def sets_variance(self, n: int, ridge: float, width: int | None) -> float:
-        """Variance of the accuracy (regression: of the error) over training sets of n samples, also for n > N."""
-        least = max(self.size // 4, 2)
-        estimate = self.inside(min(n, least), ridge, width)
-        return float(estimate.sets_variance(estimate.figures) * (min(n, least) / n) ** _DECAY)
+        """Variance of the accuracy (regression: of the error) over training sets of n samples, also for n > N.
+
+        From a quarter of the pool on it falls as 1/n.
+        """
+        least = min(n, max(self.size // 4, 2))
+        estimate = self.inside(least, ridge, width)
+        return estimate.sets_variance(estimate.figures) * least / n
 
     def best_ridge(self, error: Callable[[float], float]) -> float:
         """The ridge with the least error."""

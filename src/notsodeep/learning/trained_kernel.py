@@ -152,6 +152,8 @@ class TrainedKernel(RidgePath):
 
 # Ridges at which a pool is read, the shares of N between which df₁ is trusted, and the least number of points of a fit.
 _RIDGES, _WINDOW, _LEAST = 80, (0.2, 0.6), 5
+# The least penalty relative to the bias, and the largest exponent of either: neither grows as κ falls.
+_NEGLIGIBLE, _STEEPEST = 1e-6, 2.0
 # Step of the derivative of df₁ in log κ.
 _STEP = 1e-2
 
@@ -211,8 +213,11 @@ class PoolCurves:
         rows = rows[rows[:, 1] <= _WINDOW[1] * n]
         fitted = rows[:, 1] >= _WINDOW[0] * n
         fitted[:_LEAST] = True
+        # The penalty is a difference, which noise may make negative.
+        rows[:, 3] = np.maximum(rows[:, 3], _NEGLIGIBLE * rows[:, 2])
         logs = np.log(np.maximum(rows, np.finfo(float).tiny))
         slopes = [np.polyfit(logs[fitted, 0], logs[fitted, k], 1)[0] for k in (1, 2, 3)]
+        slopes[1:] = np.clip(slopes[1:], 0.0, _STEEPEST)
         return cls(logs[:, 0], logs[:, 1:].T, np.array(slopes), trained.free)
 
     @staticmethod
