@@ -19,7 +19,7 @@ from notsodeep.validation import Array
 # Fractions of the pool at which the trend is read.
 _FRACTIONS = (8, 4, 2, 1)
 # Standard deviation of the logarithm of an error, for each factor e beyond the pool, because curves turn.
-_TURN = 0.09
+_TURN = 0.1
 
 
 @dataclass(frozen=True, eq=False)

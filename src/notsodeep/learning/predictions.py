@@ -306,13 +306,14 @@ def _point(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point
     classes = not np.isnan(rate)
     # One sample more or less is the least that a pool can be wrong by, half a sample the least rate that it can show.
     single = 1.0 / pool.size if classes else 0.0
-    figure = max(rate, single / 2.0) if classes else mse
-    seen = max(1.0 - known.accuracy, single / 2.0) if classes else known.mse
-    pools = (
-        known.samples_variance(known.figures) + pool.sets_variance(pool.size, known.ridge, width) + single**2
+    figure, seen, last = (
+        max(error, single / 2.0)
+        for error in (rate if classes else mse, known.error, pool.inside(pool.size, known.ridge, width).error)
     )
-    sets = pool.sets_variance(n, known.ridge, width) + known.networks_variance
-    half = _NINETY_PERCENT / 2.0 * float(np.sqrt(pools / seen**2 + sets / figure**2 + doubt))
+    pools = (known.samples_variance(known.figures) + single**2) / seen**2
+    alike = pool.sets_variance(pool.size, known.ridge, width, last) / last**2
+    sets = (pool.sets_variance(n, known.ridge, width, figure) + known.networks_variance) / figure**2
+    half = _NINETY_PERCENT / 2.0 * float(np.sqrt(pools + alike + sets + doubt))
     low, high = figure * max(1.0 - half, 0.0) ** 2, figure * (1.0 + half) ** 2
     if classes:
         return 1.0 - rate, mse, (max(1.0 - high, 0.0), 1.0 - low), known.ridge

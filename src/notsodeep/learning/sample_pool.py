@@ -143,6 +143,11 @@ class PoolEstimate:
         return float(self.errors.mean())
 
     @property
+    def error(self) -> float:
+        """The error rate, or the squared error in a regression."""
+        return self.mse if np.isnan(self.accuracy) else 1.0 - self.accuracy
+
+    @property
     def figures(self) -> Array:
         """Hits, or squared errors in a regression."""
         return self.errors if np.isnan(self.hits).any() else self.hits
@@ -228,14 +233,15 @@ class Pool:
             self._estimates[n, ridge, width] = PoolEstimate(hits, errors, ridge, trained, variance)
         return self._estimates[n, ridge, width]
 
-    def sets_variance(self, n: int, ridge: float, width: int | None) -> float:
-        """Variance of the accuracy (regression: of the error) over training sets of n samples, also for n > N.
+    def sets_variance(self, n: int, ridge: float, width: int | None, error: float) -> float:
+        """Variance over training sets of n samples of the error, which is `error`, also for n > N.
 
-        From a quarter of the pool on it falls as 1/n.
+        From a quarter of the pool on the variance of its root falls as 1/n.
         """
         least = min(n, max(self.size // 4, 2))
         estimate = self.inside(least, ridge, width)
-        return estimate.sets_variance(estimate.figures) * least / n
+        variance = estimate.sets_variance(estimate.figures)
+        return variance * (least / n) * (error / estimate.error) if variance else 0.0
 
     def best_ridge(self, error: Callable[[float], float]) -> float:
         """The ridge with the least error."""
