@@ -105,8 +105,8 @@ class LearningCurve(Shown):
 
 # Powers of ten between which the best ridge of a mixture is searched, times the diagonal of the kernel.
 _RIDGES = (-8.0, 4.0)
-# Half the width of a 90 % band, in standard deviations that are estimates: Student's t with ten degrees of freedom.
-_NINETY_PERCENT = 1.81
+# Half the width of a 90 % band, in standard deviations that are estimates: Student's t with eight degrees of freedom.
+_NINETY_PERCENT = 1.86
 # Samples of a mixture that the change of its features is computed from.
 _CHECKED = 200
 
@@ -306,14 +306,12 @@ def _point(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point
     classes = not np.isnan(rate)
     # One sample more or less is the least that a pool can be wrong by, half a sample the least rate that it can show.
     single = 1.0 / pool.size if classes else 0.0
-    figure, seen, last = (
-        max(error, single / 2.0)
-        for error in (rate if classes else mse, known.error, pool.inside(pool.size, known.ridge, width).error)
-    )
-    pools = (known.samples_variance(known.figures) + single**2) / seen**2
-    alike = pool.sets_variance(pool.size, known.ridge, width, last) / last**2
-    sets = (pool.sets_variance(n, known.ridge, width, figure) + known.networks_variance) / figure**2
-    half = _NINETY_PERCENT / 2.0 * float(np.sqrt(pools + alike + sets + doubt))
+    figure = max(rate if classes else mse, single / 2.0)
+    seen, size = max(known.error, single / 2.0), min(n, pool.size)
+    pools = known.samples_variance(known.figures) + single**2
+    pools += pool.sets_variance(size, known.ridge, width, seen) * size / pool.size
+    sets = pool.sets_variance(n, known.ridge, width, figure) + known.networks_variance
+    half = _NINETY_PERCENT / 2.0 * float(np.sqrt(pools / seen**2 + sets / figure**2 + doubt))
     low, high = figure * max(1.0 - half, 0.0) ** 2, figure * (1.0 + half) ** 2
     if classes:
         return 1.0 - rate, mse, (max(1.0 - high, 0.0), 1.0 - low), known.ridge
