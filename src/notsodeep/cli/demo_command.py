@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +15,6 @@ from notsodeep.extras import needed
 from notsodeep.files import new_path
 from notsodeep.progress import progress_bar
 
-# The first one is the example of the later parts.
-_ACTIVATIONS = ("relu", "tanh", "swish")
 _WIDTH, _EPOCHS = 512, 10
 # Ridge of the kernel classifiers; the diagonal of the kernels is about 0.4.
 _RIDGE = 0.004
@@ -37,10 +34,9 @@ def demo(
 ) -> None:
     """Show what notsodeep does, on scikit-learn's digits, in half a minute.
 
-    Exact conjugate and tangent kernels (CK: inner products of the features; NTK:
-    what gradient descent sees) of deep equilibrium models of infinite width; the
-    explicit twin with nearly the same kernel next to plain networks, as kernel
-    classifiers and as trained networks, with accuracy and speed.
+    A deep equilibrium model, its explicit twin with nearly the same kernel, and
+    plain networks: as kernel classifiers with exact kernels, and as trained
+    networks, with accuracy and speed.
 
     Example: notsodeep demo --n 200 --no-train
     """
@@ -55,13 +51,12 @@ def demo(
     parts: list[Any] = [scaling.apply(one.X) for one in (digits, test)]
     rows, test_rows = parts
     say(
-        f"{n} digits of {rows.shape[1]} pixels; models z = φ(σ_a A z + σ_b B x)/√m, m → ∞, σ_a² = {sigma_a2:g}, "
+        f"{n} digits of {rows.shape[1]} pixels; the ReLU DEQ z = φ(σ_a A z + σ_b B x)/√m, σ_a² = {sigma_a2:g}, "
         f"σ_b² = {1 - sigma_a2:g}"
     )
-    _show_kernels(sigma_a2, rows)
     tau0 = root_mean_square_norm(rows)
     with progress_bar("the twin"):
-        model = DEQ(_ACTIVATIONS[0], sigma_a2).centred(tau0)
+        model = DEQ("relu", sigma_a2).centred(tau0)
         twin = design(model, tau0, X=rows)
     _show_twin(twin, (rows, digits.y), (test_rows, test.y))
     if train:
@@ -74,28 +69,6 @@ def _plot(*arguments: Any) -> None:
     from notsodeep.figures import plot_design
 
     plot_design(*arguments)
-
-
-def _show_kernels(sigma_a2: float, rows: Any) -> None:
-    """Print a table of the exact kernels of three models."""
-    import numpy as np
-
-    from notsodeep.kernels import both_kernels
-    from notsodeep.models import DEQ
-
-    table = Table("φ", "CK and NTK", "method", "error below", "norm of CK", "rank for 99 %")
-    with progress_bar("exact kernels"):
-        for name in _ACTIVATIONS:
-            model = DEQ(name, sigma_a2)
-            both_kernels(model, rows[:8])  # compiles, or loads compiled code
-            start = time.perf_counter()
-            ck, _, info = both_kernels(model, rows, return_info=True)
-            taken = f"{1e3 * (time.perf_counter() - start):.0f} ms"
-            values = np.linalg.eigvalsh(ck)
-            rank = int(np.searchsorted(np.cumsum(values[::-1]) / np.trace(ck), 0.99)) + 1
-            evidence = [", ".join(info.methods), f"{info.error_bound:.0e}"]
-            table.add_row(name, taken, *evidence, f"{values[-1]:.1f}", str(rank))
-    console.print(table)
 
 
 def _show_twin(twin: Any, training: tuple[Any, Any], test: tuple[Any, Any]) -> None:

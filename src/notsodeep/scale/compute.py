@@ -27,7 +27,7 @@ from notsodeep.models.evaluation import evaluate_kernels
 from notsodeep.models.protocol import Model, Samples
 from notsodeep.progress import Report, reported
 from notsodeep.results import KernelInfo
-from notsodeep.scale.kernel_jobs import STORAGES, Cell, Job, choose_block, make_job
+from notsodeep.scale.kernel_jobs import STORAGES, Cell, Job, choose_block
 from notsodeep.scale.sample_sources import ArrayRows, SurveyedRows, is_out_of_core, rows_of, survey
 from notsodeep.scale.store import BlockArray, InMemory, OnDisk, Target, block_of, open_store
 from notsodeep.scale.stored import StoredKernel
@@ -100,9 +100,7 @@ def _by_blocks(
         client = None if options.client is None else stack.enter_context(connected(options.client))
         samples = survey(left, model), None if right is None else survey(right, model, "Y")
         block = _block_size(*samples, len(kernels), options, store, client)
-        job = make_job(
-            model, kernels, *samples, block=block, storage=options.storage, tolerance=options.tolerance
-        )
+        job = Job(model, kernels, *samples, block, options.storage, options.tolerance)
         if not paths:
             target = InMemory(job.grid, job.storage, len(kernels))
             _run(job, target, client, report)

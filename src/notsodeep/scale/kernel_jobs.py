@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -82,14 +83,21 @@ class Job:
     kernels: tuple[Kernel, ...]  # all of them share one pass
     left: SurveyedRows  # samples of the rows
     right: SurveyedRows | None  # samples of the columns; None for the same
-    anchors: Array  # squared norms that all blocks share
-    grid: Grid
+    block: int  # rows and columns of a block
     storage: str  # precision in which blocks are stored
     tolerance: float | None = None  # error that kernels of images may have; None for the smallest possible
 
-    def samples(self, rows: slice) -> Samples:
-        """Read these samples of the rows of the matrix."""
-        return self._read(self.left, rows)
+    @cached_property
+    def grid(self) -> Grid:
+        """The blocks of the matrix."""
+        return Grid(
+            self.left.count, (self.right or self.left).count, self.block, symmetric=self.right is None
+        )
+
+    @cached_property
+    def anchors(self) -> Array:
+        """Squared norms that all blocks share."""
+        return anchors(self.left.squares, (self.right or self.left).squares)
 
     def compute(self, cell: Cell) -> tuple[list[NDArray[Any]], KernelInfo]:
         """Compute the block of every kernel at this cell, in the precision of `storage`."""
@@ -98,7 +106,7 @@ class Job:
         if not self.grid.symmetric or self.grid.mirrored(cell):
             others = self._read(self.right or self.left, columns)
         blocks, info = evaluate_kernels(
-            self.model, self.kernels, self.samples(rows), others, tolerance=self.tolerance
+            self.model, self.kernels, self._read(self.left, rows), others, tolerance=self.tolerance
         )
         return [block.astype(self.storage, copy=False) for block in blocks], info
 
@@ -118,22 +126,6 @@ class Job:
             "block": self.grid.block,
             "tolerance": self.tolerance,
         }
-
-
-def make_job(
-    model: Model,
-    kernels: tuple[Kernel, ...],
-    left: SurveyedRows,
-    right: SurveyedRows | None,
-    *,
-    block: int,
-    storage: str,
-    tolerance: float | None = None,
-) -> Job:
-    """Construct the job for these samples with blocks of this size."""
-    columns = right or left
-    grid = Grid(left.count, columns.count, block, symmetric=right is None)
-    return Job(model, kernels, left, right, anchors(left.squares, columns.squares), grid, storage, tolerance)
 
 
 # --- size of a block --------------------------------------------------------------------------------------
