@@ -3,7 +3,6 @@
 from notsodeep.equivalents.coefficients import Coefficients, coefficients
 from notsodeep.equivalents.equivalent import (
     KernelDistance,
-    distance_to_exact,
     equivalence_error,
     equivalent,
     kernel_distance,
@@ -18,7 +17,6 @@ __all__ = [
     "LimitingSpectrum",
     "StructuredOperator",
     "coefficients",
-    "distance_to_exact",
     "equivalence_error",
     "equivalent",
     "kernel_distance",

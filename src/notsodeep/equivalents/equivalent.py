@@ -338,21 +338,6 @@ def equivalence_error(
     rows = as_rows(X)
     with reported(progress, "equivalent and exact kernel"):
         operator = equivalent(model, rows, stats, kernel, form, **options)
-        return distance_to_exact(model, rows, operator, kernel, tolerance=tolerance)
-
-
-def distance_to_exact(
-    model: Model,
-    X: ArrayLike,
-    operator: StructuredOperator,
-    kernel: str = "ck",
-    *,
-    tolerance: float = 1e-3,
-) -> float:
-    """Measure ||K - K̄||₂/||K||₂ between the exact kernel on X and any operator that approximates it."""
-    rows = as_rows(X)
-    if operator.shape != (len(rows), len(rows)):
-        raise InputError(f"The operator has shape {operator.shape}, the kernel of X {(len(rows),) * 2}.")
-    exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
-    whole, apart = (operator_norm(op, tolerance) for op in (exact, exact - aslinearoperator(operator)))
-    return apart / whole
+        exact = aslinearoperator(exact_kernel(model, rows, kernel=kernel))
+        whole, apart = (operator_norm(op, tolerance) for op in (exact, exact - operator))
+        return apart / whole
