@@ -14,12 +14,6 @@ TRAIN = 3.0 + RNG.standard_normal((30, 4))
 TEST = 5.0 + RNG.standard_normal((10, 4))
 
 
-def test_the_training_part_is_centred_with_unit_mean_squared_norm():
-    X = Preprocessing.fit(TRAIN).apply(TRAIN)
-    assert_close(X.mean(axis=0), np.zeros(4), Oracle.IDENTITY, scale=float(np.abs(TRAIN).max()))
-    assert_close(np.mean(np.sum(X**2, axis=1)), 1.0, Oracle.CLOSED_FORM)
-
-
 def test_the_test_part_gets_the_shift_and_scale_of_the_training_part():
     fitted = Preprocessing.fit(TRAIN)
     scale = np.sqrt(np.mean(np.sum((TRAIN - TRAIN.mean(axis=0)) ** 2, axis=1)))

@@ -64,15 +64,6 @@ def test_without_feedback_one_layer_is_all_there_is() -> None:
     assert made.residual < 1e-6
 
 
-def test_auto_weighs_an_injected_network_where_the_equations_are_not_met() -> None:
-    made = design(DEQ("elu", 0.3), 1.0, "ck")
-    assert made.family == "2 × injected"
-    words = made.explain()
-    assert "2 × leaky_relu" in words
-    assert "for as many products a row" in words
-    assert design(DEQ("elu", 0.3), 1.0, "both").family == "3 × injected"
-
-
 @pytest.mark.parametrize("name", ["tanh", "relu"])
 def test_a_twin_of_a_model_with_a_bias_has_the_bias_in_every_layer(name: str, digits: np.ndarray) -> None:
     deq = DEQ(name, 0.4, bias2=0.3)

@@ -78,15 +78,6 @@ def test_every_equilibrium_is_found_and_that_of_plain_iteration_where_it_has_one
     assert unsolved >= 6
 
 
-def test_neither_earlier_calls_nor_other_rows_change_an_output(trained) -> None:
-    for net, X in trained[::4]:
-        auto = _solved_by(net)
-        first = auto(X).detach()
-        for rows in (X.repeat(25, 1), X.flip(0).repeat(9, 1).flip(0), X, X[:3]):
-            outputs = auto(rows).detach()
-            assert torch.allclose(outputs, first.repeat(25, 1)[: len(rows)], rtol=1e-7, atol=1e-8)
-
-
 def test_of_several_equilibria_that_of_plain_iteration_from_zero_is_the_answer() -> None:
     """Saturated units with strong feedback among them: each may be up or down, the input decides where it goes."""
     W = 3.0 * torch.eye(16, dtype=torch.float64) + 0.1 * gaussian_rows(16, 16, 1)

@@ -9,7 +9,6 @@ import struct
 import numpy as np
 import pytest
 
-from notsodeep.data import Preprocessing
 from notsodeep.data.datasets import OPENML
 from notsodeep.errors import InputError
 from notsodeep_lab.papers.data_files import DATA_VARIABLE, load
@@ -127,31 +126,6 @@ def test_features_are_only_local(monkeypatch):
 
 
 # --- the real files -------------------------------------------------------------------------------------
-
-
-@real_data
-@pytest.mark.parametrize(
-    ("name", "columns", "train", "test"),
-    [
-        ("mnist", 784, 60_000, 10_000),
-        ("fashion_mnist", 784, 60_000, 10_000),
-        ("cifar10", 3072, 10_000, 2_000),
-        ("cifar10_vgg19", 512, 20_000, 5_000),
-    ],
-)
-def test_real_files_have_their_published_size(name, columns, train, test):
-    for split, expected in (("train", train), ("test", test)):
-        data = load(name, split=split, dtype="float32")
-        assert data.X.shape == (expected, columns)
-        assert np.unique(data.y).tolist() == list(range(10))
-
-
-@real_data
-def test_real_mnist_sixes_and_eights():
-    data = load("mnist", classes=(6, 8))
-    assert np.bincount(data.y)[[6, 8]].tolist() == [5918, 5851]
-    X = Preprocessing.fit(data.X).apply(data.X)
-    assert abs(np.mean(np.sum(X**2, axis=1)) - 1) < 1e-12
 
 
 @real_data
