@@ -165,3 +165,20 @@ def test_the_estimator_is_as_accurate_as_the_command_on_columns_of_many_units(tm
     assert scores["auto"] > scores["factor"] + 0.25  # one factor leaves only the last column
     equal = DEQKernelClassifier().fit(X[:300], y[:300]).score(X[300:], y[300:])
     assert scores["auto"] == pytest.approx(equal, abs=0.03)
+
+
+@pytest.mark.parametrize("units", [(100, 80, 1), (1, 100, 100, 100, 1), (20, 30, 25, 0.5)])
+def test_columns_of_another_unit_count_among_a_few(units):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((400, len(units)))
+    y = (X[:, -1] + 0.3 * X[:, 1] > 0).astype(int)
+    fitted = DEQKernelClassifier().fit(X[:300] * units, y[:300])
+    equal = DEQKernelClassifier().fit(X[:300], y[:300])
+    assert fitted.score(X[300:] * units, y[300:]) == pytest.approx(equal.score(X[300:], y[300:]), abs=0.03)
+
+
+def test_one_factor_for_columns_of_one_unit(digits):
+    X = digits[0]
+    np.testing.assert_array_equal(Preprocessing.fit(X).scale, Preprocessing.fit(X, "factor").scale)
+    letters = np.random.default_rng(0).standard_normal((50, 4)) * [1.0, 1.5, 2.0, 3.0]
+    np.testing.assert_array_equal(Preprocessing.fit(letters).scale, Preprocessing.fit(letters, "factor").scale)

@@ -36,6 +36,8 @@ _COMMON = 0.3
 _PARALLEL = 0.9
 # Where fewer columns than this have nearly all of the variance, and there are many, they decide all distances.
 _FEW, _MANY = 3.0, 6
+# Up to so many do if another column has less than this share of the largest variance: most likely it has another unit.
+_SEVERAL, _FAINT = 6.0, 0.01
 # A column with more than this share of the variance decides nearly all distances: most likely it has another unit.
 _ALONE = 0.9
 
@@ -52,6 +54,7 @@ class RowInspection:
         columns: number of columns.
         widest: number of the column with the largest variance, from 1 on.
         widest_share: its share of the variance.
+        faintest: the smallest variance of a column that varies, relative to the largest.
     """
 
     norm: float
@@ -61,13 +64,15 @@ class RowInspection:
     columns: int
     widest: int
     widest_share: float
+    faintest: float
 
     @property
     def narrow(self) -> str:
         """Say in words that one or a few of several columns decide all distances; empty if none do."""
         if self.widest_share > _ALONE and self.columns - self.constant > 1:
             return f"column {self.widest} has {self.widest_share:.1%} of the variance"
-        if self.effective < _FEW and self.columns >= _MANY:
+        many = self.effective < _FEW and self.columns >= _MANY
+        if many or (self.effective < _SEVERAL and self.faintest < _FAINT):
             return f"about {self.effective:.0f} of {self.columns} columns have nearly all of the variance"
         return ""
 
@@ -112,6 +117,7 @@ def inspect_rows(X: ArrayLike) -> RowInspection:
         rows.shape[1],
         int(shares.argmax()) + 1,
         float(shares.max()),
+        float(shares[~constant].min() / shares.max()) if squares else 1.0,
     )
 
 
@@ -142,8 +148,7 @@ class Preprocessing:
             X_train: samples in rows (n, p), or images and sequences (n, channels, …).
             how: "factor" (centre, then one number, so that the mean of ||x||² is 1 and τ0 ≈ 1), "standard" (centre,
                 each column to the same variance, mean squared norm 1; columns that do not vary become zero), "auto"
-                ("standard" if one or a few of many columns have nearly all of the variance, else "factor", always for
-                images), "center" (subtract the mean), "unit" (each sample to norm 1) or "none".
+                ("standard" if a few columns have nearly all of the variance, else "factor", always for images), "center" (subtract the mean), "unit" (each sample to norm 1) or "none".
         """
         one_of(how, SCALES, "scale")
         flat, positions = _flat(X_train)
