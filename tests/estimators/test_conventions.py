@@ -181,4 +181,6 @@ def test_one_factor_for_columns_of_one_unit(digits):
     X = digits[0]
     np.testing.assert_array_equal(Preprocessing.fit(X).scale, Preprocessing.fit(X, "factor").scale)
     letters = np.random.default_rng(0).standard_normal((50, 4)) * [1.0, 1.5, 2.0, 3.0]
-    np.testing.assert_array_equal(Preprocessing.fit(letters).scale, Preprocessing.fit(letters, "factor").scale)
+    np.testing.assert_array_equal(
+        Preprocessing.fit(letters).scale, Preprocessing.fit(letters, "factor").scale
+    )

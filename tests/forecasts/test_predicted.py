@@ -319,6 +319,15 @@ def test_phase_diagrams_mark_models_whose_state_is_zero():
         assert len(diagram.plot().collections) >= 1
 
 
+@pytest.mark.parametrize("label", ["sigmoid", "cos"])
+def test_rows_of_zeros_where_the_activation_starts_the_state(label):
+    model, X = nsd.DEQ(label, 0.5), np.array([[0.0, 0.0], [1.0, 0.0]])
+    f = nsd.forecast(model, X)
+    assert f.rate == pytest.approx(nsd.forecast(network(model, (2,), 1500, 1, seed=0), X).rate, rel=0.08)
+    d = nsd.phase_diagram(lambda a, b: nsd.DEQ(label, a, b), [0.5], [0.0, 0.5])
+    assert d.rate[:, 0] == pytest.approx(f.rate)
+
+
 def test_phase_diagrams():
     d = nsd.phase_diagram(
         lambda a, b: nsd.DEQ("relu", a, b), gain=[0.5, 1.9, 2.1], injection=[0.2, 1.0], norm=3.0

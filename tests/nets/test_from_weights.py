@@ -62,6 +62,7 @@ def test_filters_trained_elsewhere_make_the_same_function(padding: str, pool: bo
         ({"readout": (torch.ones(3), torch.ones(1))}, r"For one output pass a row, \(1, units\)"),
         ({"readout": ([[1.0], [1.0, 2.0]], np.ones(2))}, "readout cannot be read as an array"),
         ({"W": torch.empty(3, 3, device="meta")}, "W must be an ordinary tensor"),
+        ({"readout": nn.LazyLinear(1)}, "readout must be an ordinary tensor"),
         ({"W": torch.full((3, 3), torch.nan)}, "NaN"),
         ({"W": torch.eye(3) * 1j}, "W must hold real numbers, not torch.complex64"),
         ({"readout": nn.Linear(3, 1, dtype=torch.complex64)}, "readout must hold real numbers"),
@@ -96,3 +97,14 @@ def test_an_integer_readout_with_a_bias_is_read() -> None:
     expected = DEQNet.from_weights(W, U)(rows) @ torch.tensor([[1.0, 2.0, 3.0]], dtype=W.dtype).mT + 4.0
     for readout in ((np.array([[1, 2, 3]]), np.array([4])), (torch.tensor([[1, 2, 3]]), torch.tensor([4]))):
         assert torch.allclose(DEQNet.from_weights(W, U, readout=readout)(rows), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float8_e4m3fn])
+def test_weights_of_less_than_32_bits_are_solved_and_distilled_in_float32(dtype: torch.dtype) -> None:
+    W, U, R = (
+        part.float().to(dtype) for part in (gaussian_rows(8, 8, 1) / 8, *gaussian_rows(2 * 8, 8, 2).split(8))
+    )
+    net, X = DEQNet.from_weights(W, U, None, "tanh", R), gaussian_rows(300, 8, 3).float()
+    expected = DEQNet.from_weights(W.float(), U.float(), None, "tanh", R.float())(X)
+    assert torch.equal(net(X), expected)
+    assert nsd.distill(net, X, epochs=0).agreement > 0.9

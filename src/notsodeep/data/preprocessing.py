@@ -148,7 +148,8 @@ class Preprocessing:
             X_train: samples in rows (n, p), or images and sequences (n, channels, …).
             how: "factor" (centre, then one number, so that the mean of ||x||² is 1 and τ0 ≈ 1), "standard" (centre,
                 each column to the same variance, mean squared norm 1; columns that do not vary become zero), "auto"
-                ("standard" if a few columns have nearly all of the variance, else "factor", always for images), "center" (subtract the mean), "unit" (each sample to norm 1) or "none".
+                ("standard" if a few columns have nearly all of the variance, else "factor"; always for images),
+                "center" (subtract the mean), "unit" (each sample to norm 1) or "none".
         """
         one_of(how, SCALES, "scale")
         flat, positions = _flat(X_train)

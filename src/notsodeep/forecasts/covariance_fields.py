@@ -62,7 +62,11 @@ class Fields:
 
     def __post_init__(self) -> None:
         silent = np.flatnonzero(self.total(self.forcing) < SMALLEST_FORCING)
-        if len(silent):
+        if len(silent) and self.phi(np.zeros(1))[0]:
+            # The activation starts the state by itself.
+            self.forcing = self.forcing.copy()
+            self.forcing[silent] += SMALLEST_FORCING
+        elif len(silent):
             raise InputError(
                 f"{len(silent)} of {len(self.forcing)} samples have norm zero, the first at index {silent[0]}: their "
                 "state is zero, where relative residuals are not defined. Remove them, or give the model a bias "

@@ -259,7 +259,8 @@ def _rate(model: Any, norm: float) -> float:
         if not isinstance(model, CellModel) or model.shorthand is not None:
             named = getattr(model, "shorthand", model)
             dense = getattr(named, "dense", named)
-            if isinstance(dense, DEQ) and dense.sigma_b2 * norm**2 + dense.bias2 < SMALLEST_FORCING:
+            forcing = dense.sigma_b2 * norm**2 + dense.bias2 if isinstance(dense, DEQ) else np.inf
+            if forcing < SMALLEST_FORCING and not dense.activation(np.zeros(1))[0]:
                 return np.nan
             fields = fields_of(dense, X)
             return float(np.maximum(fields.spread_rate, fields.norm_rate)[0])

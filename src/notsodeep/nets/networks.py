@@ -364,21 +364,22 @@ def _are_rows(one: Any, other: Any) -> bool:
 
 
 def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
-    """Finite floating-point numbers, a copy; of the precision and on the device of another tensor."""
+    """Finite numbers of at least 32 bits, a copy; of the precision and on the device of another tensor."""
     if isinstance(given, Tensor):
-        values = given.detach()
-        if values.layout != torch.strided or values.is_quantized or values.is_meta:
+        lazy = isinstance(given, nn.parameter.UninitializedTensorMixin)
+        if lazy or given.layout != torch.strided or given.is_quantized or given.is_meta or given.is_nested:
             raise InputError(
-                f"{name} must be an ordinary tensor; it is sparse, quantised or on the device meta. Pass "
-                f"{name}.to_dense() or {name}.dequantize(), or load it with its values."
+                f"{name} must be an ordinary tensor; it is sparse, quantised, nested or without values (on the device "
+                f"meta). Pass {name}.to_dense() or {name}.dequantize(), or load it with its values."
             )
+        values = given.detach()
     else:
         array = as_real(given, name)
         # torch takes neither other byte orders nor negative strides.
         values = torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
     if values.is_complex():
         raise InputError(f"{name} must hold real numbers, not {values.dtype}. Pass its real part.")
-    if not values.is_floating_point():
+    if not values.is_floating_point() or values.element_size() < 4:
         values = values.to(torch.float32)
     values = values.clone() if like is None else values.to(like, copy=True)
     if not bool(torch.isfinite(values).all()):
