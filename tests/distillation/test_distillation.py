@@ -18,10 +18,8 @@ from notsodeep.distillation.fitting import (
     Fitter,
     fit_linear,
     fit_steps,
-    narrowed,
-    representative_units,
 )
-from notsodeep.distillation.student_networks import DEQCell, PlainMLP, StepsNet, UnrolledCell
+from notsodeep.distillation.student_networks import Cell, PlainMLP, StepsNet, UnrolledCell
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, fit
 from notsodeep.progress import silent
 
@@ -82,7 +80,7 @@ def test_a_cut_deq_is_the_iteration_stopped_early(
         following = torch.tanh(z @ weights.recurrent.T + rows @ weights.inputs.T + weights.bias)
         z = z + factor * (following - z)
     expected = z @ weights.readout.T + weights.readout_bias
-    cut = UnrolledCell(DEQCell(teacher), 3)
+    cut = UnrolledCell(Cell.of_network(teacher), 3)
     if factors:
         cut.relaxation = nn.Parameter(torch.tensor(factors, dtype=torch.float64))
     else:
@@ -97,7 +95,7 @@ def test_a_cut_deq_is_the_iteration_stopped_early(
 def test_many_steps_are_the_equilibrium_of_rows_and_of_images(teacher: DEQNet, rows: Tensor) -> None:
     net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3, bias2=0.1), 2, 6, 3, 5, seed=0, dtype=torch.float64)
     for one, samples in ((teacher, rows[:20]), (net, draw(4, 2, 5, 5, seed=1))):
-        assert torch.allclose(UnrolledCell(DEQCell(one), 120)(samples), one(samples), atol=1e-8)
+        assert torch.allclose(UnrolledCell(Cell.of_network(one), 120)(samples), one(samples), atol=1e-8)
         assert torch.allclose(StepsNet(one, one.plain_weights(), 120)(samples), one(samples), atol=1e-8)
 
 
@@ -112,10 +110,10 @@ def test_own_steps_compute_their_formula(rows: Tensor, phi: str, steps: int) -> 
         for weights in student.parameters():
             weights.copy_(torch.randn(weights.shape, generator=generator, dtype=torch.float64))
     X, function = rows[:7].clone(), getattr(nn.functional, phi)
-    drive = X @ student.inputs.T + student.bias
+    drive = X @ student.drive.weights.T + student.drive.bias
     states = [function(drive)]
-    for W, g, b in zip(student.recurrent, student.gains, student.biases, strict=True):
-        states.insert(0, function(states[0] @ W.T + g * drive + b))
+    for layer, g, b in zip(student.layers, student.gains, student.biases, strict=True):
+        states.insert(0, function(states[0] @ layer.weights.T + g * drive + b))
     features = torch.cat([*states[:2], X], dim=1)
     expected = features @ student.linear.weight.T + student.linear.bias
     assert torch.allclose(student(X), expected, atol=1e-9)
@@ -125,22 +123,6 @@ def test_own_steps_compute_their_formula(rows: Tensor, phi: str, steps: int) -> 
     assert torch.equal(X, rows[:7])
 
 
-def test_half_of_the_units_are_enough_where_the_others_repeat_them(rows: Tensor) -> None:
-    net = DEQNet(nsd.DEQ("tanh", 0.3), 10, 12, 2, seed=0, dtype=torch.float64)
-    one = net.plain_weights()
-    twice = DEQNet.from_weights(
-        torch.cat([torch.cat([one.recurrent, one.recurrent], 1)] * 2) / 2,
-        torch.cat([one.inputs] * 2),
-        None,
-        "tanh",
-        torch.cat([one.readout] * 2, 1) / 2,
-    )
-    states = twice.features(rows[:200]) * 24**0.5
-    less = narrowed(twice.plain_weights(), *representative_units(states, twice.connection, 24, 12))
-    student = StepsNet(twice, less, 60)
-    assert relative_error(student(rows[:30]), net(rows[:30])) < 1e-4
-
-
 def test_steps_fitted_to_equilibria_are_exact_where_the_deq_is_linear(rows: Tensor) -> None:
     """Of a linear DEQ one step is enough: h = (1 - W)^(-1) U x."""
     W, U = draw(12, 12, seed=6) / 3, draw(12, 10, seed=7)
@@ -148,7 +130,7 @@ def test_steps_fitted_to_equilibria_are_exact_where_the_deq_is_linear(rows: Tens
     one = StepsNet(straight, straight.plain_weights(), 1)
     assert fit_steps(one, Equilibria.of(straight, rows))
     expected = torch.linalg.solve(torch.eye(12, dtype=torch.float64) - W, U)
-    assert torch.allclose(one.inputs, expected, atol=1e-6)
+    assert torch.allclose(one.drive.weights, expected, atol=1e-6)
 
 
 def test_steps_of_images_are_fitted_by_what_a_filter_sees() -> None:
@@ -188,7 +170,7 @@ def test_few_rows_correct_a_known_readout_and_do_not_replace_it(rows: Tensor) ->
 
 
 def test_relaxation_factors_are_fitted_to_the_outputs(teacher: DEQNet, rows: Tensor) -> None:
-    cell = DEQCell(teacher)
+    cell = Cell.of_network(teacher)
     source, student = UnrolledCell(cell, 3), UnrolledCell(cell, 3)
     source.relaxation = nn.Parameter(torch.tensor([1.2, 0.7, 1.4], dtype=torch.float64))
     with torch.no_grad():
@@ -212,7 +194,7 @@ def test_the_result_is_faithful_on_new_rows_and_has_every_baseline(teacher: DEQN
     assert share >= 0.98
     assert low - 0.01 <= share <= high + 0.01
     kinds = {one.kind for one in small.candidates}
-    assert kinds == {"cut", "refitted", "relaxed", "closed form", "trained", "mlp"}
+    assert kinds == {"cut", "refitted", "relaxed", "accelerated", "closed form", "trained", "mlp"}
     assert [one.seconds for one in small.candidates] == sorted(one.seconds for one in small.candidates)
     assert small.speedup == pytest.approx(small.teacher_seconds / small.chosen.seconds)
     assert small.test_rows == 360
@@ -234,7 +216,7 @@ def test_fitting_is_better_than_cutting_and_operations_are_counted(small: Distil
         assert errors[f"{count} of its own, closed form"] < errors[f"cut after {count}"]
     operations = {one.name: one.operations for one in small.candidates}
     assert operations["cut after 2 steps"] == 10 * 40 + 40 * 40 + 40 * 3
-    assert operations["MLP with 64 hidden units"] == 10 * 64 + 64 * 3
+    assert operations["MLP with 40 hidden units"] == 10 * 40 + 40 * 3
 
 
 def test_nothing_of_the_caller_changes(rows: Tensor) -> None:

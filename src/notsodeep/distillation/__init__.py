@@ -7,6 +7,16 @@ needed("torch", "Distillation (notsodeep.distillation)")
 from notsodeep.distillation.distilled import Candidate, Distilled
 from notsodeep.distillation.distiller import distill
 from notsodeep.distillation.guard import Guarded, guarded
-from notsodeep.distillation.student_networks import PlainMLP, StepsNet, UnrolledCell
+from notsodeep.distillation.student_networks import AcceleratedCell, PlainMLP, StepsNet, UnrolledCell
 
-__all__ = ["Candidate", "Distilled", "Guarded", "PlainMLP", "StepsNet", "UnrolledCell", "distill", "guarded"]
+__all__ = [
+    "AcceleratedCell",
+    "Candidate",
+    "Distilled",
+    "Guarded",
+    "PlainMLP",
+    "StepsNet",
+    "UnrolledCell",
+    "distill",
+    "guarded",
+]

@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from notsodeep.distillation.certainty import relative_error
-from notsodeep.distillation.student_networks import LARGEST, StepsNet, Student, UnrolledCell, linear_layer
-from notsodeep.nets.connections import Connection
-from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
+from notsodeep.distillation.student_networks import (
+    LARGEST,
+    Step,
+    StepsNet,
+    Student,
+    UnrolledCell,
+    linear_layer,
+)
+from notsodeep.nets.equilibrium_net import EquilibriumNet
 from notsodeep.progress import Report
 
 # Ridges to choose from, relative to the mean square of a feature; fewer of them where each one costs seconds.
@@ -26,6 +33,10 @@ RIDGES = tuple(10.0**power for power in range(-9, 1))
 _FEW_RIDGES, _MANY_FEATURES = RIDGES[1::2], 300
 # Adam's largest learning rate for this many units, falling with their root; the share of the steps in which it rises.
 _RATE, _RATE_UNITS, _WARM_UP = 2e-3, 256, 0.05
+# Descents follow each other, each twice as long, while one lowers the error below this share; so many at most.
+_GAIN, _RUNS = 0.95, 4
+# Updates that are timed for a forecast; the first one does not count.
+_REHEARSED = 11
 # An epoch has at least so many steps, as long as they have so many rows.
 _LEAST_BATCHES, _SMALLEST_BATCH = 40, 16
 # Rows per product of features, rows that relaxation factors are fitted to, and iterations of that fit.
@@ -112,12 +123,27 @@ class Fitter:
         validation: samples and outputs that choose ridges and stop descents.
         seed: seed of the shuffling.
         report: progress callback.
+        deadline: when fits have to end, on the monotonic clock; infinite for no limit.
+        descents: number of descents that are left, among which the time is shared.
     """
 
     train: Part
     validation: Part
     seed: int
     report: Report
+    deadline: float = math.inf
+    descents: int = 1
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no time is left."""
+        return time.monotonic() >= self.deadline
+
+    @cached_property
+    def _scale(self) -> float:
+        """The variance of the outputs, to which losses are relative."""
+        Y = self.train[1]
+        return float((Y - Y.mean(0)).square().mean().clamp(min=1e-30))
 
     def error(self, student: nn.Module) -> float:
         """Relative error of the outputs on the validation rows; infinite if an output is not finite."""
@@ -157,14 +183,13 @@ class Fitter:
         if start is not None:
             factors[: len(start)] = start.detach()
         student.relaxation = relaxation = nn.Parameter(factors)
-        scale = float((Y - Y.mean(0)).square().mean().clamp(min=1e-30))
         optimizer = torch.optim.LBFGS(
             [student.relaxation], max_iter=_ITERATIONS, line_search_fn="strong_wolfe"
         )
 
         def loss() -> Tensor:
             optimizer.zero_grad()
-            value: Tensor = (student(X) - Y).square().mean() / scale
+            value: Tensor = (student(X) - Y).square().mean() / self._scale
             (relaxation.grad,) = torch.autograd.grad(value, relaxation)
             return value
 
@@ -174,48 +199,83 @@ class Fitter:
         if not self.error(student) < error:
             student.relaxation = before
 
-    def all_weights(self, student: Student, epochs: int, name: str, units: int) -> None:
+    def all_weights(self, student: Student, passes: int, name: str, units: int, again: bool = False) -> None:
         """Adam on the squared distance of the outputs; the weights with the least validation error are kept.
 
         Args:
             student: the network.
-            epochs: passes over the rows.
+            passes: passes over the rows.
             name: what progress reports call it.
             units: units of a layer, by which the learning rate is scaled.
+            again: whether twice as many passes follow, as long as they lower the error.
         """
-        X, Y = self.train
-        scale = float((Y - Y.mean(0)).square().mean().clamp(min=1e-30))
-        rate = _RATE * math.sqrt(_RATE_UNITS / units)
+        end = self.end_of_next()
+        for _ in range(_RUNS if again else 1):
+            before = self.error(student)
+            self._descent(student, passes, name, _RATE * math.sqrt(_RATE_UNITS / units), end)
+            if self.error(student) > _GAIN * before:
+                break
+            passes *= 2
+        # Features have moved: the best readout for them is again a closed form.
+        self.readout(student)
+
+    def batches(self) -> tuple[int, int]:
+        """The rows of a batch, and the number of batches of a pass."""
+        rows = len(self.train[0])
+        batch = min(BATCH, max(_SMALLEST_BATCH, rows // _LEAST_BATCHES))
+        return batch, math.ceil(rows / batch)
+
+    def end_of_next(self) -> float:
+        """When the next descent has to end: the time that is left is shared among those that are left."""
+        left, self.descents = self.descents, max(1, self.descents - 1)
+        now = time.monotonic()
+        return now + (self.deadline - now) / left
+
+    def _descent(self, student: Student, passes: int, name: str, rate: float, end: float) -> None:
         optimizer = torch.optim.Adam(student.parameters(), lr=rate, fused=True)
         generator = torch.Generator().manual_seed(self.seed)
         best, state = self.error(student), copy.deepcopy(student.state_dict())
-        batch = min(BATCH, max(_SMALLEST_BATCH, len(X) // _LEAST_BATCHES))
-        batches = math.ceil(len(X) / batch)
-        total = epochs * batches
-        for epoch in range(epochs):
-            order = torch.randperm(len(X), generator=generator).to(X.device)
-            for number, part in enumerate(torch.split(order, batch)):
-                done = epoch * batches + number
+        batch, batches = self.batches()
+        total, done, start = passes * batches, 0, time.monotonic()
+        while done < total and time.monotonic() < end:
+            order = torch.randperm(len(self.train[0]), generator=generator).to(self.train[0].device)
+            for part in torch.split(order, batch):
+                # A limit of time shortens the schedule.
+                passed = (time.monotonic() - start) / (end - start)
                 for group in optimizer.param_groups:
-                    group["lr"] = rate * _schedule((done + 0.5) / total)
-                optimizer.zero_grad()
-                with torch.enable_grad():
-                    loss = (student(X[part]) - Y[part]).square().mean() / scale
-                    loss.backward()
-                optimizer.step()
-                self.report(done + 1, total, partial(str, name))
+                    group["lr"] = rate * _schedule(max((done + 0.5) / total, passed))
+                self._update(student, optimizer, part)
+                done += 1
+                self.report(done, total, partial(str, name))
             error = self.error(student)
             if error < best:
                 best, state = error, copy.deepcopy(student.state_dict())
         student.load_state_dict(state)
         student.zero_grad()
-        # Features have moved: the best readout for them is again a closed form.
-        self.readout(student)
+
+    def _update(self, student: Student, optimizer: torch.optim.Optimizer, part: Tensor) -> None:
+        X, Y = self.train
+        optimizer.zero_grad()
+        with torch.enable_grad():
+            loss = (student(X[part]) - Y[part]).square().mean() / self._scale
+            loss.backward()
+        optimizer.step()
+
+    def seconds_per_pass(self, student: Student) -> float:
+        """The time of a pass of a descent over the rows, from a few updates of a copy."""
+        student, (batch, batches) = copy.deepcopy(student), self.batches()
+        optimizer = torch.optim.Adam(student.parameters(), fused=True)
+        part, times = torch.arange(batch, device=self.train[0].device), []
+        for _ in range(_REHEARSED):
+            start = time.monotonic()
+            self._update(student, optimizer, part)
+            times.append(time.monotonic() - start)
+        return batches * sum(times[1:]) / (_REHEARSED - 1)
 
 
 def _schedule(progress: float) -> float:
     """The factor on the learning rate: a short rise, then a cosine to zero."""
-    return min(1.0, progress / _WARM_UP) * 0.5 * (1.0 + math.cos(math.pi * progress))
+    return min(1.0, progress / _WARM_UP) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
 # Largest size of the equilibria in bytes; largest number of observations for the fit of a step (each position of a
@@ -223,7 +283,6 @@ def _schedule(progress: float) -> float:
 _BUDGET, _OBSERVATIONS, _VALIDATION = 2**27, 200_000, 0.1
 # Relative to the mean square of a feature.
 _RIDGES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-_RIDGE_OF_UNITS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -250,11 +309,6 @@ class Equilibria:
         parts = [teacher.preactivations(part) for part in torch.split(X[:rows], BATCH)]
         return cls(X[:rows], torch.cat(parts), count)
 
-    def of_units(self, units: Tensor) -> Equilibria:
-        """The same for some of the units."""
-        by_unit = self.inner.reshape(len(self.X), -1, self.positions)
-        return Equilibria(self.X, by_unit[:, units].flatten(1), self.positions)
-
     def by_position(self, values: Tensor) -> Tensor:
         """Rows as (samples × positions, units)."""
         return values.reshape(len(values), -1, self.positions).movedim(1, 2).flatten(0, 1)
@@ -271,16 +325,16 @@ def fit_steps(student: StepsNet, equilibria: Equilibria) -> bool:
         fit = _regression(student, equilibria, equilibria.X.flatten(1), lambda X, inner: inner)
         if fit is None:
             return False
-        student.inputs.copy_(fit.weights.reshape(student.inputs.shape))
-        student.bias.copy_(fit.bias)
+        student.drive.weights.copy_(fit.weights.reshape(student.drive.weights.shape))
+        student.drive.bias.copy_(fit.bias)
         return True
     drives = torch.cat([student.drive(X) for X in torch.split(equilibria.X, BATCH)])
-    states = student._phi(drives)
+    states = student.phi(drives)
     for number in range(2, student.length + 1):
         fit = _regression(student, equilibria, states, lambda X, inner: inner - student.drive(X))
         if fit is None:
             return False
-        weights = student.recurrent[number - 2]
+        weights: Tensor = cast(Step, student.layers[number - 2]).weights
         weights.copy_(fit.weights.reshape(weights.shape))
         student.biases[number - 2].copy_(fit.bias)
         pairs = zip(torch.split(states, BATCH), torch.split(drives, BATCH), strict=True)
@@ -301,52 +355,3 @@ def _regression(
             yield student.connection.seen(states[part]), equilibria.by_position(values)
 
     return fit_linear(blocks(first, len(equilibria.X)), blocks(0, first), _RIDGES)
-
-
-@torch.no_grad()
-def representative_units(
-    states: Tensor, connection: Connection, total: int, units: int
-) -> tuple[Tensor, Tensor]:
-    """Some of the units, and the matrix (total, units) that writes all of them as combinations of these.
-
-    Units are chosen by a pivoted Cholesky factorisation of their second moments: each one is the unit that those before
-    it explain least.
-
-    Args:
-        states: equilibria of some samples, (samples, total × positions).
-        connection: matrices or filters.
-        total: number of units.
-        units: number of units to choose.
-    """
-    values = states.reshape(len(states), total, connection.count).movedim(1, 2).reshape(-1, total).double()
-    gram = values.mT @ values
-    left, factors = gram.diagonal().clone(), gram.new_zeros(units, total)
-    chosen: list[int] = []
-    for number in range(units):
-        pivot = int(left.argmax())
-        chosen.append(pivot)
-        column = gram[:, pivot] - factors[:number, pivot] @ factors[:number]
-        factors[number] = column / column[pivot].clamp(min=1e-300).sqrt()
-        left -= factors[number].square()
-        left[chosen] = -torch.inf
-    kept = torch.tensor(sorted(chosen), device=states.device)
-    small = gram[kept][:, kept]
-    small.diagonal().add_(_RIDGE_OF_UNITS * small.diagonal().mean().clamp(min=1e-30))
-    return kept, torch.linalg.solve(small, gram[kept]).mT.to(states.dtype)
-
-
-@torch.no_grad()
-def narrowed(weights: PlainWeights, kept: Tensor, mix: Tensor) -> PlainWeights:
-    """A cell of fewer units: with z ≈ P z_S, the recurrent weights become (W P)_S and the readout R P.
-
-    Args:
-        weights: weights of the teacher.
-        kept: S, the units that stay.
-        mix: P, (units of the teacher, units that stay).
-    """
-    total, units = mix.shape
-    flat = weights.recurrent[kept].reshape(units, total, -1)
-    recurrent = torch.einsum("utk,tv->uvk", flat, mix).reshape(units, units, *weights.recurrent.shape[2:])
-    by_unit = weights.readout.reshape(len(weights.readout), total, -1)
-    readout = torch.einsum("otp,tv->ovp", by_unit, mix).flatten(1)
-    return PlainWeights(recurrent, weights.inputs[kept], weights.bias[kept], readout, weights.readout_bias)

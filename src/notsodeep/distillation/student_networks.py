@@ -1,11 +1,11 @@
-"""The networks that may replace a teacher: a cell cut after a few steps, own steps of a DEQ, and MLPs.
+"""The networks that may replace a teacher: its cell cut or accelerated, own steps of a DEQ, and MLPs.
 
 All are ordinary feed-forward modules: features of a sample, and a linear map of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from notsodeep.nets.connections import Connection
 from notsodeep.nets.equilibrium_net import EquilibriumNet, PlainWeights
+from notsodeep.nets.fixed_point_solvers import SolverOptions, solve
 from notsodeep.nets.torch_activation import TorchActivation
 
 # Features up to which a linear map is fitted in closed form: more would take a minute and half a gigabyte. Of own steps
@@ -27,7 +29,7 @@ class Student(nn.Module):
     Attributes:
         linear: the readout.
         sample_shape: the shape of one sample.
-        steps: number of steps of the teacher's cell; None for a network without steps.
+        steps: number of steps of the teacher's cell; None for a network without a fixed number.
     """
 
     linear: nn.Linear
@@ -53,102 +55,119 @@ def linear_layer(weights: Tensor, bias: Tensor) -> nn.Linear:
     return layer
 
 
-def _apply(phi: TorchActivation, inner: Tensor) -> Tensor:
-    """φ, written over its argument where no gradient is recorded."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return phi(inner)
-    return phi.write(inner, inner)
+class Drive(nn.Module):
+    """d = U x + b of every sample, for rows and images."""
 
-
-class DEQCell(nn.Module):
-    """The step z → φ(W z + d) of a DEQ with drive d = U x + b, for rows and images, and its readout."""
-
-    def __init__(self, teacher: EquilibriumNet) -> None:
+    def __init__(self, connection: Connection, weights: Tensor, bias: Tensor) -> None:
         super().__init__()
-        weights = teacher.plain_weights()
-        self.connection, self.sample_shape = teacher.connection, teacher.sample_shape
-        self.recurrent, self.inputs = nn.Parameter(weights.recurrent), nn.Parameter(weights.inputs)
-        self.bias, self._phi = nn.Parameter(weights.bias), TorchActivation(teacher.spec.activation)
-        self.linear = linear_layer(weights.readout, weights.readout_bias)
+        self.connection = connection
+        self.weights, self.bias = nn.Parameter(weights.clone()), nn.Parameter(bias.clone())
 
-    def inject(self, X: Tensor) -> Tensor:
-        """The drive d."""
-        return self.connection.image(self.inputs, X.flatten(1), self.bias)
+    def forward(self, X: Tensor) -> Tensor:
+        """The drive."""
+        return self.connection.image(self.weights, X.flatten(1), self.bias)
 
-    def first(self, drive: Tensor, factor: Tensor | None) -> Tensor:
-        """The first state, from 0."""
-        z = self._phi(drive)
-        return z if factor is None else factor * z
+
+class Step(nn.Module):
+    """z → φ(W z + d), for rows and images; a state without a shape is zero, and costs no product."""
+
+    def __init__(self, connection: Connection, phi: TorchActivation, weights: Tensor) -> None:
+        super().__init__()
+        self.connection, self.phi, self.weights = connection, phi, nn.Parameter(weights.clone())
 
     def forward(self, z: Tensor, drive: Tensor) -> Tensor:
         """The next state."""
+        if not z.ndim:
+            return self.phi(drive)
         if self.connection.count == 1:
-            inner = torch.addmm(drive, z, self.recurrent.mT)
+            inner = torch.addmm(drive, z, self.weights.mT)
         else:
-            inner = drive + self.connection.image(self.recurrent, z)
-        return _apply(self._phi, inner)
+            inner = drive + self.connection.image(self.weights, z)
+        # Written over its argument where no gradient is recorded.
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self.phi(inner)
+        return self.phi.write(inner, inner)
 
-    def read(self, z: Tensor) -> Tensor:
-        """The features that are read out."""
-        return self.connection.read(z)
+
+def _zero(drive: Tensor) -> Tensor:
+    return drive.new_zeros(())
 
 
-class ModuleCell(nn.Module):
-    """The cell z → cell(z, x) of any torch module, and its readout.
+class Cell(nn.Module):
+    """A teacher's loop z ← step(z, d) with d = drive(x), and what is read out of a state: one for every teacher.
 
     Of a readout that is not linear the outputs become features beside the state, so that what is fitted is linear.
 
     Args:
-        cell: the cell.
+        step: from a state and d to the next state.
         readout: from a state to outputs.
-        z0: the first state: a tensor of the shape of one state, or a function of the samples; None for zero, where
-            `readout` is a `torch.nn.Linear`.
+        z0: the first state: a tensor of the shape of one state, or a function of d; None for zero, where `readout` is a
+            `torch.nn.Linear`.
         X: some samples.
+        drive: from samples to d; None for the samples themselves.
+        read: from a state to the features that a linear readout multiplies; None for its entries.
     """
 
-    def __init__(self, cell: Any, readout: Any, z0: Any, X: Tensor) -> None:
+    z0: Any
+
+    def __init__(
+        self,
+        step: Callable[[Tensor, Tensor], Tensor],
+        readout: Callable[[Tensor], Tensor],
+        z0: Any,
+        X: Tensor,
+        drive: Callable[[Tensor], Tensor] | None = None,
+        read: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__()
-        self.cell, self.readout, self.z0, self.sample_shape = cell, readout, z0, tuple(X.shape[1:])
-        state = self.start(X)
+        self.step, self.readout, self.sample_shape = step, readout, tuple(X.shape[1:])
+        self.drive, self._read = nn.Identity() if drive is None else drive, read
+        # The weights of a method are those of its module.
+        methods = (getattr(one, "__self__", None) for one in (step, readout, z0))
+        self.owners = nn.ModuleList(dict.fromkeys(one for one in methods if isinstance(one, nn.Module)))
+        if isinstance(z0, Tensor):
+            self.register_buffer("z0", z0.to(X))
+        else:
+            self.z0 = z0
         if isinstance(readout, nn.Linear):
-            bias = readout.bias if readout.bias is not None else X.new_zeros(readout.out_features)
+            bias = X.new_zeros(readout.out_features) if readout.bias is None else readout.bias
             self.linear = linear_layer(readout.weight, bias)
         else:
-            outputs = readout(state).shape[1]
-            self.linear = linear_layer(
-                torch.eye(outputs, self.read(state).shape[1]).to(X), X.new_zeros(outputs)
-            )
+            state = self.start(X)
+            outputs, features = readout(state).shape[1], self.read(state).shape[1]
+            self.linear = linear_layer(torch.eye(outputs, features).to(X), X.new_zeros(outputs))
 
-    def inject(self, X: Tensor) -> Tensor:
-        """The sample itself."""
-        return X
+    @classmethod
+    def of_network(cls, net: EquilibriumNet) -> Cell:
+        """The step of a DEQ, from zero; its drive is computed once."""
+        weights, connection = net.plain_weights(), net.connection
+        step = Step(connection, TorchActivation(net.spec.activation), weights.recurrent)
+        readout = linear_layer(weights.readout, weights.readout_bias)
+        X = net.readout.new_zeros(1, *net.sample_shape)
+        return cls(step, readout, _zero, X, Drive(connection, weights.inputs, weights.bias), connection.read)
 
-    def start(self, X: Tensor) -> Tensor:
+    def start(self, drive: Tensor) -> Tensor:
         """The state before the first step."""
+        # Numbers of rows as `shape` has them, which exported files can change.
         if self.z0 is None:
-            return X.new_zeros(len(X), self.readout.in_features)
-        z: Tensor = (
-            self.z0.to(X).expand(len(X), *self.z0.shape) if isinstance(self.z0, Tensor) else self.z0(X)
-        )
+            return drive.new_zeros(drive.shape[0], self.linear.in_features)
+        if isinstance(self.z0, Tensor):
+            return self.z0.expand(drive.shape[0], *self.z0.shape)
+        z: Tensor = self.z0(drive)
         return z
 
-    def first(self, X: Tensor, factor: Tensor | None) -> Tensor:
-        """The first state."""
-        z = self.start(X)
-        following = self(z, X)
-        return following if factor is None else torch.lerp(z, following, factor)
-
-    def forward(self, z: Tensor, X: Tensor) -> Tensor:
+    def forward(self, z: Tensor, drive: Tensor) -> Tensor:
         """The next state."""
-        following: Tensor = self.cell(z, X)
-        return following
+        return self.step(z, drive)
 
     def read(self, z: Tensor) -> Tensor:
-        """The outputs of a readout that is not linear, then the state as a row of numbers, unless it is too long."""
+        """The features of a linear readout; of another one its outputs, then the state, unless it is too long."""
+        if self._read is not None:
+            return self._read(z)
         state = z.flatten(1)
         if isinstance(self.readout, nn.Linear):
             return state
-        outputs: Tensor = self.readout(z)
+        outputs = self.readout(z)
         return torch.cat([outputs, state], dim=1) if state.shape[1] < LARGEST // 2 else outputs
 
 
@@ -162,7 +181,7 @@ class UnrolledCell(Student):
         steps: number of steps.
     """
 
-    def __init__(self, cell: DEQCell | ModuleCell, steps: int) -> None:
+    def __init__(self, cell: Cell, steps: int) -> None:
         super().__init__()
         self.cell, self.sample_shape, self.linear = cell, cell.sample_shape, cell.linear
         self.length = self.steps = steps
@@ -170,13 +189,54 @@ class UnrolledCell(Student):
 
     def features(self, X: Tensor) -> Tensor:
         """The last state, as it is read out."""
-        factors = [None] * self.length if self.relaxation is None else self.relaxation.unbind()
-        drive = self.cell.inject(X)
-        z = self.cell.first(drive, factors[0])
-        for factor in factors[1:]:
+        drive = self.cell.drive(X)
+        z = self.cell.start(drive)
+        for factor in [None] * self.length if self.relaxation is None else self.relaxation.unbind():
             following = self.cell(z, drive)
-            z = following if factor is None else torch.lerp(z, following, factor)
+            z = following if factor is None else z + factor * (following - z)
         return self.cell.read(z)
+
+
+class AcceleratedCell(Student):
+    """A cell taken to its equilibrium by Anderson acceleration, to a loose tolerance; no gradient is recorded.
+
+    Args:
+        cell: the cell.
+        tolerance: relative change of a state at which its sample is done.
+        most: evaluations of the cell at most.
+    """
+
+    def __init__(self, cell: Cell, tolerance: float, most: int) -> None:
+        super().__init__()
+        self.cell, self.sample_shape, self.linear = cell, cell.sample_shape, cell.linear
+        self.options = SolverOptions("anderson", tolerance, most)
+
+    @torch.no_grad()
+    def features(self, X: Tensor) -> Tensor:
+        """The last state, as it is read out."""
+        drive = self.cell.drive(X)
+        first = self.cell(self.cell.start(drive), drive)
+        states, _ = solve(_CellProblem(self.cell, drive, first, first.flatten(1)), self.options)
+        return self.cell.read(states.reshape(first.shape))
+
+
+class _CellProblem:
+    """z = cell(z, d) of every sample, for the solver."""
+
+    def __init__(self, cell: Cell, drive: Tensor, first: Tensor, last: Tensor) -> None:
+        self.cell, self.drive, self.first, self.last = cell, drive, first, last
+
+    def start(self) -> Tensor:
+        return self.first.flatten(1)
+
+    def step(self, x: Tensor, out: Tensor) -> None:
+        self.last = out.copy_(self.cell(x.reshape(self.first.shape), self.drive).flatten(1))
+
+    def solution(self, rows: Tensor) -> Tensor:
+        return self.last[rows]
+
+    def restrict(self, rows: Tensor) -> _CellProblem:
+        return _CellProblem(self.cell, self.drive[rows], self.first[rows], self.last[rows])
 
 
 class StepsNet(Student):
@@ -187,7 +247,7 @@ class StepsNet(Student):
 
     Args:
         teacher: the DEQ, for its activation, its connection and the shape of its samples.
-        weights: W, U, b, R and r to start from, of all its units or of some.
+        weights: W, U, b, R and r to start from.
         steps: L.
     """
 
@@ -195,10 +255,9 @@ class StepsNet(Student):
         super().__init__()
         self.length = self.steps = steps
         self.connection, self.sample_shape = teacher.connection, teacher.sample_shape
-        self.units, self._phi = len(weights.recurrent), TorchActivation(teacher.spec.activation)
-        self.inputs, self.bias = (nn.Parameter(one.clone()) for one in (weights.inputs, weights.bias))
-        later = range(steps - 1)
-        self.recurrent = nn.ParameterList(nn.Parameter(weights.recurrent.clone()) for _ in later)
+        self.units, self.phi = len(weights.recurrent), TorchActivation(teacher.spec.activation)
+        self.drive, later = Drive(self.connection, weights.inputs, weights.bias), range(steps - 1)
+        self.layers = nn.ModuleList(Step(self.connection, self.phi, weights.recurrent) for _ in later)
         self.gains = nn.ParameterList(nn.Parameter(torch.ones_like(weights.bias)) for _ in later)
         self.biases = nn.ParameterList(nn.Parameter(torch.zeros_like(weights.bias)) for _ in later)
         # Read out as much as a closed form can be fitted to.
@@ -209,26 +268,20 @@ class StepsNet(Student):
         others = weights.readout.new_zeros(len(weights.readout), sum(self._sizes) - size)
         self.linear = linear_layer(torch.cat([weights.readout, others], dim=1), weights.readout_bias)
 
-    def drive(self, X: Tensor) -> Tensor:
-        """The drive d = U x + b of every sample."""
-        return self.connection.image(self.inputs, X.flatten(1), self.bias)
-
     def step(self, number: int, z: Tensor, drive: Tensor) -> Tensor:
         """z_l from z_(l-1), for l = 2 and more; z_1 = φ(d)."""
-        weights, gain, bias = (one[number - 2] for one in (self.recurrent, self.gains, self.biases))
+        gain, bias = self.gains[number - 2], self.biases[number - 2]
         # A unit has one gain and one bias for all positions of an image.
         by_unit = drive.reshape(-1, self.units, self.connection.count)
-        inner = torch.addcmul(bias[:, None], gain[:, None], by_unit).flatten(1)
-        if self.connection.count == 1:
-            inner = torch.addmm(inner, z, weights.mT)
-        else:
-            inner = inner + self.connection.image(weights, z)
-        return _apply(self._phi, inner)
+        following: Tensor = self.layers[number - 2](
+            z, torch.addcmul(bias[:, None], gain[:, None], by_unit).flatten(1)
+        )
+        return following
 
     def blocks(self, X: Tensor) -> list[Tensor]:
         """What is read out: the last step, the one before it, and the sample."""
         drive = self.drive(X)
-        states = [self._phi(drive)]
+        states = [self.phi(drive)]
         for number in range(2, self.length + 1):
             states = [self.step(number, states[0], drive), *states[: self.read - 1]]
         return [*(self.connection.read(z) for z in states), *([X.flatten(1)] if self.direct else [])]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf, isfinite
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
+from notsodeep.distillation.certainty import agreement, relative_error
 from notsodeep.distillation.fitting import BATCH, Part
-from notsodeep.distillation.student_networks import ModuleCell
+from notsodeep.distillation.student_networks import Cell
 from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.nets.cell_net import CellNet
 from notsodeep.nets.equilibrium_net import EquilibriumNet
@@ -24,10 +27,12 @@ from notsodeep.progress import Report
 # Samples below which nothing can be fitted and tested.
 _FEWEST = 50
 # Shares of the rows: validation; test at least, and at most where rows are few.
-_VALIDATION, _LEAST_TEST, MOST_TEST = 0.1, 0.1, 0.3
+_VALIDATION, _LEAST_TEST, _MOST_TEST = 0.1, 0.1, 0.3
 _MOST_VALIDATION_ROWS = 2000
 # A student that differs half as often as allowed passes with this number of rows over the share that may differ.
 _ENOUGH = 12.0
+# Steps of a cell that are looked at; relative errors of outputs that are as good as none; answers that are the same.
+_MOST_STEPS, _CLOSE, SAME = 200, 1e-4, 0.999
 # Outputs that vary by this number of units in the last place are constant.
 _ROUNDING = 4.0
 
@@ -39,12 +44,12 @@ class Teacher:
     Attributes:
         function: outputs of samples.
         network: the same, if it is a `DEQNet` or `ConvDEQNet`.
-        cell: its cell, if the caller gave one.
+        cell: its cell, if it is known.
     """
 
     function: Callable[[Tensor], Any]
     network: EquilibriumNet | None
-    cell: ModuleCell | None
+    cell: Cell | None
 
     @classmethod
     def of(cls, teacher: Any, X: Tensor, cell: Any, readout: Any, z0: Any) -> Teacher:
@@ -67,8 +72,8 @@ class Teacher:
         if isinstance(teacher, EquilibriumNet | CellNet):
             teacher.on_failure = "ignore"
         if isinstance(teacher, EquilibriumNet):
-            return cls(teacher, teacher, None)
-        return cls(teacher, None, None if cell is None else _module_cell(cell, readout, z0, X))
+            return cls(teacher, teacher, Cell.of_network(teacher))
+        return cls(teacher, None, None if cell is None else _cell_of(cell, readout, z0, X))
 
     @torch.no_grad()
     def outputs(self, X: Tensor, report: Report) -> tuple[Tensor, Tensor]:
@@ -100,23 +105,86 @@ class Teacher:
         return torch.cat(outputs), good
 
 
-def _module_cell(cell: Any, readout: Any, z0: Any, X: Tensor) -> ModuleCell:
-    """The cell of a module, called once to see whether it fits."""
+def _cell_of(step: Any, readout: Any, z0: Any, X: Tensor) -> Cell:
+    """The cell of a module, called to see whether it fits and whether it holds its own weights."""
     if readout is None or (z0 is None and not isinstance(readout, nn.Linear)):
         raise InputError(
             "cell= needs readout=, from a state to the outputs, and z0=, the first state: a tensor of the shape of one "
             "state, or a function of the samples. z0 is zero if readout is a torch.nn.Linear and z0 is left out."
         )
     with torch.no_grad():
-        module = ModuleCell(cell, readout, z0, X[:2])
-        state = module.start(X[:2])
-        following = module(state, X[:2])
-    if following.shape != state.shape:
+        cell = Cell(step, readout, z0, X[:2])
+        state = cell.start(X[:2])
+        following = cell(state, X[:2])
+        if following.shape != state.shape:
+            raise InputError(
+                f"cell(z, x) must return a state like z: for z of shape {tuple(state.shape)} it returned "
+                f"{tuple(following.shape)}."
+            )
+        used = _TensorsUsed([X, *cell.parameters(), *cell.buffers()])
+        with used:
+            cell.read(cell(cell.start(X[:2]), X[:2]))
+    if used.others:
+        shapes = ", ".join(str(shape) for shape in dict.fromkeys(tuple(one.shape) for one in used.others))
         raise InputError(
-            f"cell(z, x) must return a state like z: for z of shape {tuple(state.shape)} it returned "
-            f"{tuple(following.shape)}."
+            f"cell=, readout= or z0= use tensors of shape {shapes} that belong to no module which was passed, so that "
+            "the small network would share them with yours. Pass a module, or a method of the module that has these "
+            "weights: cell=net.step, not lambda z, x: net.step(z, x)."
         )
-    return module
+    return cell
+
+
+class _TensorsUsed(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the tensors that operations read and that are neither known nor computed by them."""
+
+    def __init__(self, known: Iterable[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        # Tensors are kept, so that no other one gets their place in memory.
+        self.known = {one.untyped_storage().data_ptr(): one for one in known}
+        self.others: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        read = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        result = func(*args, **(kwargs or {}))
+        # A constant that is written in the function is new in every call.
+        if func is not torch.ops.aten.lift_fresh.default:
+            self.others += [one for one in read if one.untyped_storage().data_ptr() not in self.known]
+        for one in tree_leaves(result):
+            if isinstance(one, Tensor):
+                self.known[one.untyped_storage().data_ptr()] = one
+        return result
+
+
+class Reach(NamedTuple):
+    """How many steps of its cell a teacher takes.
+
+    Attributes:
+        own: steps after which further ones change its outputs by less than 1e-4.
+        same: steps from which on at least 99.9 % of the samples have its answer.
+        settles: whether more steps leave the outputs as they are, as those of an equilibrium.
+    """
+
+    own: int
+    same: int
+    settles: bool
+
+
+@torch.no_grad()
+def reach_of(cell: Cell, X: Tensor, Y: Tensor) -> Reach:
+    """Measure on some samples how many steps of the cell give the teacher's outputs."""
+    drive = cell.drive(X)
+    z, errors, shares = cell.start(drive), list[float](), list[float]()
+    # As long as errors fall, and half as many steps again.
+    while len(errors) < _MOST_STEPS and (not errors or len(errors) <= 1.5 * errors.index(min(errors)) + 8):
+        z = cell(z, drive)
+        outputs = cell.linear(cell.read(z))
+        error = relative_error(outputs, Y)
+        errors.append(error if isfinite(error) else inf)
+        shares.append(agreement(outputs, Y))
+    close = 1.5 * min(errors) + _CLOSE
+    own = next(k for k, error in enumerate(errors, 1) if error <= close)
+    different = [k for k, share in enumerate(shares[:own], 1) if share < SAME]
+    return Reach(own, min(own, max(different, default=0) + 1), errors[-1] <= 2.0 * close)
 
 
 def read_samples(X: Any, teacher: Any) -> Tensor:
@@ -180,14 +248,19 @@ def split_rows(X: Tensor, Y: Tensor, usable: Tensor, seed: int, target_agreement
             f"{rows} usable rows are too few to fit and test {outputs} outputs: give at least {needed}."
         )
     order = torch.randperm(rows, generator=torch.Generator().manual_seed(seed)).to(places.device)
-    enough = max(ceil(_ENOUGH / max(1.0 - target_agreement, 1e-9)), int(_LEAST_TEST * rows))
-    test = min(enough, int(MOST_TEST * rows))
+    test = rows_for_tests(rows, target_agreement)
     validation = min(max(int(_VALIDATION * rows), 5), _MOST_VALIDATION_ROWS)
     sizes = [rows - validation - test, validation, test]
     parts = [(X[part], Y[part]) for part in torch.split(places[order], sizes)]
     for _, values in parts:
         _refuse_constant(values)
     return Split(*parts)
+
+
+def rows_for_tests(rows: int, target_agreement: float) -> int:
+    """How many of the usable rows test."""
+    enough = max(ceil(_ENOUGH / max(1.0 - target_agreement, 1e-9)), int(_LEAST_TEST * rows))
+    return min(enough, int(_MOST_TEST * rows))
 
 
 def _refuse_constant(outputs: Tensor) -> None:
