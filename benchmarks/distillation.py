@@ -3,7 +3,7 @@
   python benchmarks/distillation.py     about 25 minutes on one core; goes on where it was stopped
 
 48 small teachers of eight kinds on seven drawn tasks, none of which served to tune a rule. Each is trained on 1000
-labelled samples, distilled on 1500 others, and compared with the result on 20 000 fresh ones. A certainty is false if
+labelled samples, distilled on 1200 others, and compared with the result on 20 000 fresh ones. A certainty is false if
 the agreement there is below the target. MLPs of three widths, trained on the same outputs by a loop of this script, and
 those among the candidates are its rivals: the fastest that agrees at least as often as the chosen network on the fresh
 samples is timed in turn with it. Writes benchmarks/results/distillation.csv.
@@ -22,9 +22,9 @@ import notsodeep as nsd
 from notsodeep.distillation import distill
 from notsodeep.distillation.certainty import agreement, seconds_per_call
 from notsodeep.distillation.fitting import in_batches
-from notsodeep.nets import ConvDEQNet, DEQNet
+from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
 
-LABELLED, UNLABELLED, FRESH = 1000, 1500, 20_000
+LABELLED, UNLABELLED, FRESH = 1000, 1200, 20_000
 TASKS = ("mixture", "signs", "spirals", "shells", "random net", "regression")
 KINDS = ("DEQ tanh", "DEQ relu", "from_weights", "gated", "LayerNorm", "loop of 8", "loop of 30", "conv")
 # Width and target of every other teacher; widths of the rivals, and passes of their training.
@@ -72,7 +72,7 @@ class Loop(nn.Module):
 
     def __init__(self, kind: str, features: int, width: int, outputs: int) -> None:
         super().__init__()
-        self.kind, self.steps = kind, int(kind.split()[-1]) if "loop" in kind else 40
+        self.kind, self.steps = kind, int(kind.split()[-1]) if "loop" in kind else 25
         self.W, self.U = nn.Linear(width, width, bias=False), nn.Linear(features, width)
         self.gate, self.norm, self.readout = (
             nn.Linear(features, width),
@@ -123,15 +123,20 @@ def measured(kind: str, task: str, number: int) -> Row:
     X, y = drawn(task, LABELLED + UNLABELLED + FRESH, seed)
     labelled, unlabelled, fresh = torch.split(X, [LABELLED, UNLABELLED, FRESH])
     outputs = 1 if y.is_floating_point() else int(y.max()) + 1
-    options: dict[str, Any] = {"seed": seed, "on_failure": "ignore"}
+    solver = SolverOptions("iteration", 1e-4, 60)
+    options: dict[str, Any] = {"seed": seed, "on_failure": "ignore", "solver": solver}
     if kind == "conv":
-        model = nsd.ConvDEQ(("relu", "tanh", "gelu")[number % 3], (0.3, 0.6)[number % 2], 0.5, readout="pool")
+        model = nsd.ConvDEQ(
+            ("relu", "tanh", "gelu")[number % 3], (0.3, 0.6)[number // 3 % 2], 0.5, readout="pool"
+        )
         net: Any = ConvDEQNet(model, 1, 12, outputs, 8, **options)
     elif kind.startswith("DEQ"):
-        net = DEQNet(nsd.DEQ(kind[4:], (0.3, 0.8)[number % 2], 0.5), X.shape[1], width, outputs, **options)
+        net = DEQNet(
+            nsd.DEQ(kind[4:], (0.3, 0.6)[number // 3 % 2], 0.5), X.shape[1], width, outputs, **options
+        )
     else:
         net = Loop(kind, X.shape[1], width, outputs)
-    teacher = net = trained(net, labelled, y[:LABELLED], 8, 3e-3)
+    teacher = net = trained(net, labelled, y[:LABELLED], 5, 5e-3)
     parts: dict[str, Any] = {}
     if kind == "from_weights":
         teacher = DEQNet.from_weights(net.W.weight, net.U.weight, net.U.bias, "relu", net.readout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from notsodeep.distillation.fitting import (
     fit_linear,
     fit_steps,
 )
-from notsodeep.distillation.student_networks import Cell, PlainMLP, StepsNet, UnrolledCell
+from notsodeep.distillation.student_networks import AcceleratedCell, Cell, PlainMLP, StepsNet, UnrolledCell
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions, fit
 from notsodeep.progress import silent
 
@@ -282,6 +283,146 @@ def test_a_known_cell_is_unrolled(rows: Tensor, linear: bool) -> None:
         assert torch.allclose(cut.network(rows[:9]), module.readout(z), atol=1e-12)
 
 
+class Loop(nn.Module):
+    """A cell that is run for a number of steps and is not at its equilibrium then."""
+
+    def __init__(self, steps: int, share: float, width: int = 40) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.W, self.U, self.readout = nn.Linear(width, width), nn.Linear(10, width), nn.Linear(width, 3)
+        self.steps, self.share = steps, share
+        self.double()
+
+    def step(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.lerp(z, torch.tanh(1.5 * self.W(z) + self.U(x)), self.share)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x.new_zeros(len(x), self.W.in_features)
+        for _ in range(self.steps):
+            z = self.step(z, x)
+        return self.readout(z)
+
+
+@pytest.mark.parametrize(("steps", "share"), [(8, 0.3), (60, 0.03)])
+def test_a_loop_is_cut_after_numbers_of_steps_up_to_its_own(rows: Tensor, steps: int, share: float) -> None:
+    loop = Loop(steps, share)
+    small = distill(loop, rows[:400], cell=loop.step, readout=loop.readout, epochs=0, target_agreement=0.9)
+    cuts = {one.steps: one for one in small.candidates if one.kind == "cut"}
+    assert max(cuts) == steps
+    assert cuts[steps].relative_error < 1e-9
+    assert set(range(1, 9)) <= set(cuts)
+    assert sum(20 <= count < 60 for count in cuts) >= (5 if steps == 60 else 0)
+    # Further steps go elsewhere, so that the equilibrium is no candidate.
+    assert "accelerated" not in {one.kind for one in small.candidates}
+    # The module's owner runs the module.
+    assert small.teacher_way == "teacher"
+
+
+def test_mlps_from_a_quarter_to_twice_the_width_train_while_they_improve(rows: Tensor) -> None:
+    loop = Loop(8, 0.3)
+    with torch.no_grad():
+        targets = loop(rows)
+    small = distill(loop, rows, cell=loop.step, readout=loop.readout, epochs=2, target_agreement=0.9)
+    mlps = {one.network.hidden: one for one in small.candidates if isinstance(one.network, PlainMLP)}
+    assert set(mlps) == {(), (16,), (20,), (40,), (80,)}
+    fitter = Fitter((rows[:700], targets[:700]), (rows[700:800], targets[700:800]), 0, silent)
+    torch.manual_seed(0)
+    once = PlainMLP(rows[:700], (40,), 3)
+    fitter.all_weights(once, 4, "", 40)
+    assert mlps[40,].relative_error < 0.8 * relative_error(once(rows[800:]), targets[800:])
+
+
+def test_a_speed_up_is_measured_against_the_fastest_way_to_the_teachers_answers(rows: Tensor) -> None:
+    """A network of ours solves to 1e-10: its owner's loop stops earlier."""
+    torch.manual_seed(0)
+    W, U = torch.randn(40, 40, dtype=torch.float64) * 0.5 / 40**0.5, torch.randn(40, 10, dtype=torch.float64)
+    teacher = DEQNet.from_weights(W, U, None, "tanh", nn.Linear(40, 3).double())
+    small = distill(teacher, rows[:600], epochs=0, target_agreement=0.95)
+    same = [one for one in small.candidates if one.kind in ("cut", "accelerated") and one.agreement > 0.99]
+    assert {one.kind for one in same} == {"cut", "accelerated"}
+    assert small.teacher_seconds <= min(one.seconds for one in same[-3:])
+    assert small.teacher_way.startswith("teacher, cut after")
+    assert small.teacher_way.removeprefix("teacher, ") in {one.name for one in same}
+    assert set(small.speedups) == {1, 64, 1024}
+    assert f"{small.speedups[64]:.1f} (64)" in small.explain()
+    fast = next(one.network for one in small.candidates if isinstance(one.network, AcceleratedCell))
+    with torch.no_grad():
+        assert relative_error(fast(rows), teacher(rows)) < 0.5
+    assert fast.options.tolerance == 0.1
+
+
+@pytest.mark.parametrize("target_agreement", [0.9, 0.95, 0.985, 0.999])
+def test_what_is_printed_is_what_was_tested(teacher: DEQNet, rows: Tensor, target_agreement: float) -> None:
+    """A bound at the risk of its test reaches the target exactly where the test was passed."""
+    small = distill(teacher, rows[:500], target_agreement=target_agreement, epochs=0)
+    tested = [one for one in small.candidates if one.tested_risk is not None]
+    for one in tested:
+        assert one.certain == (one.interval[0] >= target_agreement)
+        assert one.tested_risk <= 0.05
+    assert small.chosen in tested
+    assert small.certain == small.chosen.certain == any(one.certain for one in tested)
+    text = small.explain()
+    assert f"at a risk of {small.chosen.tested_risk:.2g}" in text
+    assert ("No candidate is certain to reach" in text) is not small.certain
+    if "Certifying it takes about" in text:
+        assert int(text.split("takes about ")[1].split()[0]) > 500
+    for one in small.candidates:
+        (line,) = (line for line in text.splitlines() if line[2:].startswith(f"{one.name}  "))
+        assert (" to " in line.removeprefix(one.name)[len(one.name) :]) is (one.tested_risk is not None)
+
+
+def test_students_have_their_own_weights(rows: Tensor) -> None:
+    """Those of a cell that is a method of a module are copied; functions that use other weights are refused."""
+    loop, calls = Loop(8, 0.3), []
+
+    def z0(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return torch.tensor(0.0, dtype=x.dtype) * x.new_ones(len(x), 40)
+
+    options = {"epochs": 0, "target_agreement": 0.9, "readout": loop.readout}
+    small = distill(loop, rows[:300], cell=loop.step, z0=z0, **options)
+    assert min(calls) >= 1
+    network = next(one.network for one in small.candidates if one.steps == 8)
+    with torch.no_grad():
+        before = network(rows[:5])
+        assert torch.allclose(before, loop(rows[:5]))
+        theirs = {weights.data_ptr() for weights in loop.parameters()}
+        assert len(list(network.parameters())) >= 6
+        assert not theirs & {weights.data_ptr() for weights in network.parameters()}
+        loop.W.weight.zero_()
+        assert torch.equal(network(rows[:5]), before)
+    first, weights = torch.zeros(40, dtype=torch.float64), torch.eye(40, dtype=torch.float64)
+    for cell in (lambda z, x: loop.step(z, x), lambda z, x: torch.tanh(z @ weights + loop.U(x))):
+        with pytest.raises(nsd.InputError, match=r"cell=net\.step, not lambda"):
+            distill(loop, rows[:300], cell=cell, **options)
+    with pytest.raises(nsd.InputError, match=r"shape \(3, 40\)"):
+        distill(
+            loop, rows[:300], cell=loop.step, z0=first, **options | {"readout": lambda z: loop.readout(z)}
+        )
+
+
+def test_it_says_how_long_it_takes_and_keeps_to_a_limit(teacher: DEQNet, rows: Tensor) -> None:
+    class Stop(Exception):
+        """Raised once the forecast is known."""
+
+    said: list[float] = []
+
+    def forecast(done: int, total: int, message) -> None:
+        if "in all" in message():
+            said.append(float(message().split("about ")[1].split()[0]))
+            raise Stop
+
+    with pytest.raises(Stop):
+        distill(teacher, rows, epochs=400, progress=forecast)
+    start = time.monotonic()
+    small = distill(teacher, rows, epochs=400, seconds=3.0, target_agreement=0.9)
+    assert small.predicted_seconds <= 3.0 < 60.0 < said[0]
+    assert time.monotonic() - start < said[0] / 3
+    start = time.process_time()
+    small = distill(teacher, rows, epochs=2, target_agreement=0.9)
+    assert 0.2 < small.predicted_seconds / (time.process_time() - start) < 5.0
+
+
 def test_images_of_rows_single_outputs_and_loaders(rows: Tensor) -> None:
     net = ConvDEQNet(nsd.ConvDEQ("relu", 0.3), 1, 6, 3, 6, seed=0)
     images = draw(200, 1, 6, 6, seed=5).float()
@@ -423,6 +564,37 @@ def test_an_onnx_file_computes_the_same(small: Distilled, tmp_path: Path, rows: 
             assert np.allclose(found, network(rows[:count]).numpy(), atol=1e-9)
     with pytest.raises(nsd.InputError, match="exists"):
         small.export(file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "z0", [None, torch.full((12,), 0.3), lambda x: torch.zeros(len(x), 12, dtype=x.dtype)]
+)
+def test_a_student_of_any_cell_is_exported_for_any_number_of_samples(
+    rows: Tensor, tmp_path: Path, z0: Tensor | None
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module = GatedCell(nn.Linear(12, 3))
+    small = distill(
+        module, rows[:300], cell=module.cell, readout=module.readout, z0=z0, epochs=0, target_agreement=0.9
+    )
+    for kind in ("cut", "refitted", "relaxed"):
+        candidate = [one for one in small.candidates if one.kind == kind][2]
+        file = small.export(tmp_path / f"{kind}.onnx", candidate)
+        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        for count in (1, 3, 64, 300):
+            (found,) = session.run(None, {"X": rows[:count].numpy()})
+            with torch.no_grad():
+                # ONNX has layer norms in single precision.
+                assert np.allclose(found, candidate.network(rows[:count]).numpy(), atol=1e-6)
+
+
+def test_what_onnx_has_no_form_for_is_refused(small: Distilled, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    candidate = next(one for one in small.candidates if one.kind == "accelerated")
+    with pytest.raises(nsd.InputError, match="iterates until it converges"):
+        small.export(tmp_path / "student.onnx", candidate)
+    assert not (tmp_path / "student.onnx").exists()
 
 
 @pytest.mark.slow

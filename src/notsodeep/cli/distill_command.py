@@ -51,6 +51,9 @@ def distill(
     batch_size: Annotated[
         int, options.option("N", "Samples per forward pass at which times are measured.", min=1)
     ] = 256,
+    seconds: Annotated[
+        float | None, options.optional("S", "About how long it may take; fits are then shorter.")
+    ] = None,
     save: Annotated[Path | None, options.optional("FILE", "Write the network's weights, .pt.")] = None,
     onnx: Annotated[Path | None, options.optional("FILE", "Write the network as ONNX.")] = None,
     figure: options.Figure = None,
@@ -90,6 +93,7 @@ def distill(
         epochs=epochs,
         batch_size=batch_size,
         seed=data.seed,
+        seconds=seconds,
         progress=True,
     )
     if as_json:

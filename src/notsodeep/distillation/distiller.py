@@ -381,7 +381,7 @@ def _measured(
         len(X),
         batch_size,
         times[way],
-        way,
+        way if way == "teacher" else f"teacher, {way}",
         {size: _speedup(ways, chosen.network, _repeated(X, size)) for size in _BATCH_SIZES},
         predicted,
         1.0 - float(usable.double().mean()),
@@ -397,14 +397,14 @@ def _repeated(X: Tensor, rows: int) -> Tensor:
 
 
 def _ways(teacher: Teacher, drafts: Sequence[Draft], split: Split) -> dict[str, Callable[[Tensor], Any]]:
-    """Ways to the teacher's answers: its forward pass; of a network of ours, its cell stopped as early as possible."""
+    """Ways to the teacher's answers: its forward pass; for a network of ours also its cell, stopped early."""
     ways: dict[str, Callable[[Tensor], Any]] = {"teacher": teacher.function}
     X, Y = (part[:_SEEN] for part in split.train)
     for way in ("cut", "accelerated") if isinstance(teacher.function, Net) else ():
         # Drafts of a kind are ordered by their time.
         for name, kind, network in drafts:
             if kind == way and agreement(in_batches(network, X), Y) >= SAME:
-                ways[f"teacher's {name}"] = network
+                ways[name] = network
                 break
     return ways
 
