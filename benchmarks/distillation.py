@@ -27,7 +27,7 @@ from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
 LABELLED, UNLABELLED, FRESH = 1000, 1200, 20_000
 TASKS = ("mixture", "signs", "spirals", "shells", "random net", "regression")
 KINDS = ("DEQ tanh", "DEQ relu", "from_weights", "gated", "LayerNorm", "loop of 8", "loop of 30", "conv")
-# Width and target of every other teacher; widths of the rivals, and passes of their training.
+# Widths and targets of the teachers, in turn; widths of the rivals, and passes of their training.
 WIDTHS, TARGETS, RIVALS, PASSES = (40, 56, 88), (0.95, 0.98), (16, 64, 256), 120
 FILE = RESULTS / "distillation.csv"
 
@@ -117,7 +117,7 @@ def trained(net: nn.Module, X: Tensor, y: Tensor, passes: int, rate: float, batc
 
 def measured(kind: str, task: str, number: int) -> Row:
     """One teacher, what `distill` makes of it, and both beside MLPs on fresh samples."""
-    seed, width, target = 700 + number, WIDTHS[number % 3], TARGETS[number // 2 % 2]
+    seed, width, target = 700 + number, WIDTHS[number % 3], TARGETS[(number + number // 8) % 2]
     name, task = f"{kind}, {task}", "bars" if kind == "conv" else task
     torch.manual_seed(seed)
     X, y = drawn(task, LABELLED + UNLABELLED + FRESH, seed)
