@@ -41,13 +41,13 @@ def run(folder: Path, file: str, *words: str):
 
 @pytest.mark.parametrize("file", ["deq.pt", "deq.npz"])
 def test_a_file_of_weights_becomes_a_student(folder: Path, file: str) -> None:
-    words = ("--target-agreement", "0.8", "--batch-size", "64", "--json")
+    words = ("--target-agreement", "0.8", "--batch-size", "64", "--seconds", "60", "--json")
     ran = run(folder, file, *words, "--save", str(folder / "student.pt"))
     assert ran.exit_code == 0, ran.output
     record = json.loads(ran.stdout)
     assert record["chosen"]["agreement"] >= 0.8
     kinds = {one["fit"] for one in record["candidates"]}
-    assert kinds == {"cut", "refitted", "relaxed", "closed form", "trained", "mlp"}
+    assert kinds == {"cut", "refitted", "relaxed", "accelerated", "closed form", "trained", "mlp"}
     state = torch.load(folder / "student.pt", weights_only=True)
     assert len(state["linear.weight"]) == 3
     again = run(folder, file, "--save", str(folder / "student.pt"))

@@ -15,6 +15,7 @@ _KINDS = {
     "cut": "cut",
     "refitted": "cut, readout refitted",
     "relaxed": "relaxed steps",
+    "accelerated": "Anderson acceleration",
     "closed form": "own steps, closed form",
     "trained": "own steps, trained",
     "mlp": "MLP",
@@ -27,7 +28,7 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
 
     A line joins the candidates that no faster one excels. Several rows of one name (seeds) are averaged. A candidate
     that never differed is drawn at half a row; for a single output the share of variance not explained takes the place
-    of the share of rows. Thin lines reach up to the bound that holds with 95 % certainty, by which one is chosen.
+    of the share of rows. Thin lines reach up to the bounds of the tests, by which one is chosen.
 
     Args:
         front: what `distill` returned, or its `rows()`.
@@ -43,11 +44,11 @@ def plot_front(front: Any, ax: Axes | None = None, target_agreement: float | Non
         part = [row for row in rows if row["fit"] == fit]
         if part:
             axes.plot(*_places(part), **point_style(number) | {"linestyle": "none", "label": words})
-    bounds = [row for row in rows if row.get("interval") is not None]
+    bounds = [row for row in rows if row.get("tested_risk") is not None]
     if bounds:
         times, heights = _places(bounds)
         tops = np.maximum(heights, [100.0 * (1.0 - row["interval"][0]) for row in bounds])
-        axes.vlines(times, heights, tops, color="0.8", linewidth=0.8, zorder=0, label="95 % certain")
+        axes.vlines(times, heights, tops, color="0.8", linewidth=0.8, zorder=0, label="bound of its test")
     line: dict[str, Any] = {"color": colour(6), "linestyle": ":", "linewidth": 1.0, "zorder": 1}
     axes.plot(*_places(_front(rows)), label="front", **line)
     ring: dict[str, Any] = {"s": 90, "facecolors": "none", "edgecolors": colour(6), "linewidths": 1.2}
