@@ -25,7 +25,6 @@ from drawing import (
     legend_below,
     marked,
     marked_table,
-    number_in,
     publish,
     rows_of,
     ticks,
@@ -335,47 +334,36 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
 
 
-@drawn("distill-agreement", 3.4)
+@drawn("distill-agreement", 3.0)
 def distill_agreement(axes: Axes) -> None:
-    rows = rows_of("distillation")
-    places = range(len(rows))
-    for place, row in zip(places, rows, strict=True):
-        low, high = (number_in(row["stated agreement %"], end) for end in (0, 1))
-        style = {"color": COLOURS[0] if row["certain"] == "yes" else COLOURS[4]}
-        axes.plot([low, high], [place, place], linewidth=3.0, alpha=0.5, solid_capstyle="butt", **style)
-        axes.plot(row["fresh %"], place, marker="o", color=COLOURS[6], **POINT)
-    axes.plot([], [], color=COLOURS[0], linewidth=3, alpha=0.5, label="stated, certain")
-    axes.plot([], [], color=COLOURS[4], linewidth=3, alpha=0.5, label="stated, not certain")
-    axes.plot([], [], marker="o", color=COLOURS[6], label="fresh samples", **POINT)
-    axes.axvline(98.0, color=GREY, linewidth=0.8, linestyle=":", label="target")
-    axes.set_yticks(places, [row["teacher"].replace(", strong feedback", "*") for row in rows])
-    axes.invert_yaxis()
-    axes.set_xticks([97, 98, 99, 100])
-    axes.set_xlabel("agreement with the teacher (%)", loc="right")
-    legend_below(axes)
+    rows = sorted(rows_of("distillation"), key=lambda row: row["fresh %"] - row["target %"])
+    for place, row in enumerate(rows):
+        ends = [row[name] - row["target %"] for name in ("stated at least %", "fresh %")]
+        colour = COLOURS[0] if row["certain"] == "yes" else COLOURS[4]
+        axes.plot(ends, [place, place], linewidth=1.5, alpha=0.5, color=colour)
+        axes.plot(ends[1], place, marker="o", color=colour, **POINT)
+    for number, label in ((0, "certain"), (4, "not certain")):
+        axes.plot(
+            [], [], marker="o", color=COLOURS[number], label=f"{label}: from bound to fresh samples", **POINT
+        )
+    axes.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":", label="target")
+    axes.set_yticks([])
+    axes.set_xlabel("agreement above the target (points)", loc="right")
+    legend_below(axes, columns=1)
 
 
-@drawn("distill-time", 3.4)
+@drawn("distill-time", 3.0)
 def distill_time(axes: Axes) -> None:
-    rows = rows_of("distillation")
-    places = np.arange(len(rows))
-    axes.plot(
-        column(rows, "times as fast as the teacher"), places, marker="o", color=WIN, label="teacher", **POINT
-    )
-    for is_loss, label in ((False, "fastest baseline"), (True, "fastest baseline, which is faster")):
-        part = [
-            (1.0 / row["time / baseline"], place)
-            for row, place in zip(rows, places, strict=True)
-            if row["time / baseline"] and (row["time / baseline"] > 1.0) == is_loss
-        ]
-        style = CROSS if is_loss else {"marker": "s", "color": COLOURS[2]}
-        axes.plot(*np.array(part).T, label=label, **POINT | style)
+    rows = sorted(rows_of("distillation"), key=lambda row: row["speed-up"])
+    axes.plot(column(rows, "speed-up"), np.arange(len(rows)), marker="o", color=WIN, label="teacher", **POINT)
+    pairs = [(1.0 / row["time / MLP"], place) for place, row in enumerate(rows) if row["time / MLP"]]
+    if pairs:
+        axes.plot(*np.array(pairs).T, label="MLP that agrees as often", **POINT | CROSS)
     axes.axvline(1.0, color=GREY, linewidth=0.8)
-    axes.set_yticks(places, [row["teacher"].replace(", strong feedback", "*") for row in rows])
-    axes.invert_yaxis()
+    axes.set_yticks([])
     axes.set_xscale("log")
     axes.set_xlabel("its time / the chosen network's", loc="right")
-    ticks(axes.xaxis, 0.7, 1, 2, 5, 10, 30)
+    ticks(axes.xaxis, 0.5, 1, 2, 5, 10, 20)
     legend_below(axes, columns=1)
 
 

@@ -617,7 +617,15 @@ def test_the_front_is_drawn_with_every_candidate(small: Distilled) -> None:
     plot_front = pytest.importorskip("notsodeep.figures").plot_front
     axes = small.plot()
     labels = {one.get_text() for one in axes.get_legend().get_texts()}
-    for label in ("cut", "cut, readout refitted", "relaxed steps", "MLP", "chosen", "target", "bound of its test"):
+    for label in (
+        "cut",
+        "cut, readout refitted",
+        "relaxed steps",
+        "MLP",
+        "chosen",
+        "target",
+        "bound of its test",
+    ):
         assert label in labels
     (cuts,) = (line for line in axes.lines if line.get_label() == "cut")
     assert len(cuts.get_xdata()) == len([one for one in small.candidates if one.kind == "cut"])
