@@ -11,8 +11,12 @@ samples is timed in turn with it. Writes benchmarks/results/distillation.csv.
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import Any
+
+# Numba gives its number of threads to torch as well.
+os.environ["NUMBA_NUM_THREADS"] = "1"
 
 import torch
 from harness import RESULTS, Provenance, Row, markdown_provenance, read_rows, write_rows
