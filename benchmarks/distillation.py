@@ -112,7 +112,9 @@ def trained(net: nn.Module, X: Tensor, y: Tensor, passes: int, rate: float, batc
             loss = nn.functional.mse_loss if y.is_floating_point() else nn.functional.cross_entropy
             loss(net(X[part]), y[part]).backward()
             optimizer.step()
-            if isinstance(net, Loop) and net.kind == "from_weights":
+            if isinstance(net, ConvDEQNet):
+                net.project()
+            elif isinstance(net, Loop) and net.kind == "from_weights":
                 with torch.no_grad():
                     net.W.weight.mul_(min(1.0, 0.9 / float(torch.linalg.matrix_norm(net.W.weight, 2))))
         schedule.step()
@@ -133,7 +135,7 @@ def measured(kind: str, task: str, number: int) -> Row:
         model = nsd.ConvDEQ(
             ("relu", "tanh", "gelu")[number % 3], (0.3, 0.6)[number // 3 % 2], 0.5, readout="pool"
         )
-        net: Any = ConvDEQNet(model, 1, 12, outputs, 8, **options)
+        net: Any = ConvDEQNet(model, 1, 12, outputs, 8, contractive=True, **options)
     elif kind.startswith("DEQ"):
         net = DEQNet(
             nsd.DEQ(kind[4:], (0.3, 0.6)[number // 3 % 2], 0.5), X.shape[1], width, outputs, **options
