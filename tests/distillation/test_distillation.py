@@ -401,7 +401,9 @@ def test_students_have_their_own_weights(rows: Tensor) -> None:
         )
 
 
-def test_it_says_how_long_it_takes_and_keeps_to_a_limit(teacher: DEQNet, rows: Tensor) -> None:
+def test_it_says_how_long_it_takes_and_keeps_to_a_limit(
+    teacher: DEQNet, rows: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Stop(Exception):
         """Raised once the forecast is known."""
 
@@ -412,12 +414,14 @@ def test_it_says_how_long_it_takes_and_keeps_to_a_limit(teacher: DEQNet, rows: T
             said.append(float(message().split("about ")[1].split()[0]))
             raise Stop
 
+    # Processor time, which other programs do not lengthen.
+    monkeypatch.setattr(time, "monotonic", time.process_time)
     with pytest.raises(Stop):
         distill(teacher, rows, epochs=400, progress=forecast)
-    start = time.monotonic()
+    start = time.process_time()
     small = distill(teacher, rows, epochs=400, seconds=3.0, target_agreement=0.9)
     assert small.predicted_seconds <= 3.0 < 60.0 < said[0]
-    assert time.monotonic() - start < said[0] / 3
+    assert time.process_time() - start < min(15.0, said[0] / 4)
     start = time.process_time()
     small = distill(teacher, rows, epochs=2, target_agreement=0.9)
     assert 0.2 < small.predicted_seconds / (time.process_time() - start) < 5.0
