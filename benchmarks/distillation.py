@@ -11,6 +11,7 @@ samples is timed in turn with it. Writes benchmarks/results/distillation.csv.
 
 from __future__ import annotations
 
+import argparse
 import os
 import warnings
 from typing import Any
@@ -18,14 +19,30 @@ from typing import Any
 # Numba gives its number of threads to torch as well.
 os.environ["NUMBA_NUM_THREADS"] = "1"
 
+import numpy as np
 import torch
+from drawing import (
+    CROSS,
+    GREY,
+    POINT,
+    WIN,
+    column,
+    drawn,
+    legend_below,
+    publish,
+    rows_of,
+    ticks,
+    with_figure_only,
+)
 from harness import RESULTS, Provenance, Row, markdown_provenance, read_rows, write_rows
+from matplotlib.axes import Axes
 from torch import Tensor, nn
 
 import notsodeep as nsd
 from notsodeep.distillation import distill
 from notsodeep.distillation.certainty import agreement, seconds_per_call
 from notsodeep.distillation.fitting import in_batches
+from notsodeep.figures import COLOURS
 from notsodeep.nets import ConvDEQNet, DEQNet, SolverOptions
 
 LABELLED, UNLABELLED, FRESH = 1000, 1200, 20_000
@@ -36,7 +53,7 @@ WIDTHS, TARGETS, RIVALS, PASSES = (40, 56, 88), (0.95, 0.98), (32, 128), 100
 FILE = RESULTS / "distillation.csv"
 
 
-def drawn(task: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
+def samples_of(task: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
     """Samples and labels; numbers for the regression."""
     generator = torch.Generator().manual_seed(seed)
     X = torch.randn(count, 14, generator=generator)
@@ -126,7 +143,7 @@ def measured(kind: str, task: str, number: int) -> Row:
     seed, width, target = 700 + number, WIDTHS[number % 3], TARGETS[(number + number // 8) % 2]
     name, task = f"{kind}, {task}", "bars" if kind == "conv" else task
     torch.manual_seed(seed)
-    X, y = drawn(task, LABELLED + UNLABELLED + FRESH, seed)
+    X, y = samples_of(task, LABELLED + UNLABELLED + FRESH, seed)
     labelled, unlabelled, fresh = torch.split(X, [LABELLED, UNLABELLED, FRESH])
     outputs = 1 if y.is_floating_point() else int(y.max()) + 1
     solver = SolverOptions("iteration", 1e-4, 60)
@@ -169,8 +186,42 @@ def measured(kind: str, task: str, number: int) -> Row:
     }  # fmt: skip
 
 
+@drawn("distill-agreement", 3.0)
+def distill_agreement(axes: Axes) -> None:
+    rows = sorted(rows_of("distillation"), key=lambda row: row["fresh %"] - row["target %"])
+    for place, row in enumerate(rows):
+        ends = [row[name] - row["target %"] for name in ("stated at least %", "fresh %")]
+        colour = COLOURS[0] if row["certain"] == "yes" else COLOURS[4]
+        axes.plot(ends, [place, place], linewidth=1.5, alpha=0.5, color=colour)
+        axes.plot(ends[1], place, marker="o", color=colour, **POINT)
+    for number, label in ((0, "certain"), (4, "not certain")):
+        axes.plot(
+            [], [], marker="o", color=COLOURS[number], label=f"{label}: from bound to fresh samples", **POINT
+        )
+    axes.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":", label="target")
+    axes.set_yticks([])
+    axes.set_xlabel("agreement above the target (points)", loc="right")
+    legend_below(axes, columns=1)
+
+
+@drawn("distill-time", 3.0)
+def distill_time(axes: Axes) -> None:
+    rows = sorted(rows_of("distillation"), key=lambda row: row["speed-up"])
+    axes.plot(column(rows, "speed-up"), np.arange(len(rows)), marker="o", color=WIN, label="teacher", **POINT)
+    pairs = [(1.0 / row["time / MLP"], place) for place, row in enumerate(rows) if row["time / MLP"]]
+    if pairs:
+        axes.plot(*np.array(pairs).T, label="MLP that agrees as often", **POINT | CROSS)
+    axes.axvline(1.0, color=GREY, linewidth=0.8)
+    axes.set_yticks([])
+    axes.set_xscale("log")
+    axes.set_xlabel("its time / the chosen network's", loc="right")
+    ticks(axes.xaxis, 0.5, 1, 2, 5, 10, 20)
+    legend_below(axes, columns=1)
+
+
 def main() -> None:
     """Measure what is not yet recorded, and write the table."""
+    with_figure_only(argparse.ArgumentParser(description=str(__doc__).split("\n", 1)[0]))
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     provenance = Provenance()
@@ -187,6 +238,7 @@ def main() -> None:
     print(
         f"{len(certain)} certain, false: {false}; slower than an MLP that agrees as often: {sorted(slower)}"
     )
+    publish()
 
 
 if __name__ == "__main__":

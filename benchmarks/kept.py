@@ -334,38 +334,5 @@ def _times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
 
 
-@drawn("distill-agreement", 3.0)
-def distill_agreement(axes: Axes) -> None:
-    rows = sorted(rows_of("distillation"), key=lambda row: row["fresh %"] - row["target %"])
-    for place, row in enumerate(rows):
-        ends = [row[name] - row["target %"] for name in ("stated at least %", "fresh %")]
-        colour = COLOURS[0] if row["certain"] == "yes" else COLOURS[4]
-        axes.plot(ends, [place, place], linewidth=1.5, alpha=0.5, color=colour)
-        axes.plot(ends[1], place, marker="o", color=colour, **POINT)
-    for number, label in ((0, "certain"), (4, "not certain")):
-        axes.plot(
-            [], [], marker="o", color=COLOURS[number], label=f"{label}: from bound to fresh samples", **POINT
-        )
-    axes.axvline(0.0, color=GREY, linewidth=0.8, linestyle=":", label="target")
-    axes.set_yticks([])
-    axes.set_xlabel("agreement above the target (points)", loc="right")
-    legend_below(axes, columns=1)
-
-
-@drawn("distill-time", 3.0)
-def distill_time(axes: Axes) -> None:
-    rows = sorted(rows_of("distillation"), key=lambda row: row["speed-up"])
-    axes.plot(column(rows, "speed-up"), np.arange(len(rows)), marker="o", color=WIN, label="teacher", **POINT)
-    pairs = [(1.0 / row["time / MLP"], place) for place, row in enumerate(rows) if row["time / MLP"]]
-    if pairs:
-        axes.plot(*np.array(pairs).T, label="MLP that agrees as often", **POINT | CROSS)
-    axes.axvline(1.0, color=GREY, linewidth=0.8)
-    axes.set_yticks([])
-    axes.set_xscale("log")
-    axes.set_xlabel("its time / the chosen network's", loc="right")
-    ticks(axes.xaxis, 0.5, 1, 2, 5, 10, 20)
-    legend_below(axes, columns=1)
-
-
 if __name__ == "__main__":
     publish()
