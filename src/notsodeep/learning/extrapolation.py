@@ -20,6 +20,8 @@ from notsodeep.validation import Array
 _FRACTIONS = (8, 4, 2, 1)
 # Standard deviation of the logarithm of an error, for each factor e beyond the pool, because curves turn.
 _TURN = 0.1
+# Squared errors of targets without noise may vanish.
+_LEAST = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,8 @@ class Extrapolation:
     @property
     def mse(self) -> float:
         """The squared error at n."""
-        return float(np.sqrt(np.prod(self.mse_in_two_ways)))
+        first, second = np.sqrt(self.mse_in_two_ways)  # a product may underflow
+        return float(first * second)
 
     @property
     def rate(self) -> float:
@@ -61,17 +64,17 @@ class Extrapolation:
     @cached_property
     def mse_in_two_ways(self) -> tuple[float, float]:
         """By theory, scaled to agree with the pool at n = N, and for a kernel by a power of n, (11.26)."""
-        curves, errors = self.pool.curves, np.array([one.mse for one in self._estimates])
+        curves, errors = self.pool.curves, np.maximum([one.mse for one in self._estimates], _LEAST)
         theory = [curves.error(n, self.ridge, self.width) for n in (self.n, self.pool.size)]
-        by_theory = float(errors[-1]) * theory[0] / theory[1]
-        return by_theory, self._by_trend(errors) if self.width is None else by_theory
+        by_theory = max(float(errors[-1]) * theory[0] / theory[1], _LEAST)
+        return by_theory, max(self._by_trend(errors), _LEAST) if self.width is None else by_theory
 
     @cached_property
     def rate_in_two_ways(self) -> tuple[float, float]:
         """In proportion to the squared error, and by a power of n, (11.28)."""
         # Half an error is the least that a pool can show.
         rates = np.maximum([1.0 - one.accuracy for one in self._estimates], 0.5 / self.pool.size)
-        by_error = float(rates[-1]) * self.mse / self.last.mse
+        by_error = float(rates[-1]) * self.mse / max(self.last.mse, _LEAST)
         return min(by_error, 1.0), min(self._by_trend(rates), 1.0)
 
     @property

@@ -311,7 +311,9 @@ def _point(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point
     pools = known.samples_variance(known.figures) + single**2
     pools += pool.sets_variance(size, known.ridge, width, seen) * size / pool.size
     sets = pool.sets_variance(n, known.ridge, width, figure) + known.networks_variance
-    half = _NINETY_PERCENT / 2.0 * float(np.sqrt(pools / seen**2 + sets / figure**2 + doubt))
+    # Squares of errors would underflow; without any error there is nothing to be unsure of.
+    relative = (np.sqrt(pools) / seen, np.sqrt(sets) / figure, np.sqrt(doubt)) if seen and figure else (0.0,)
+    half = _NINETY_PERCENT / 2.0 * float(np.linalg.norm(relative))
     low, high = figure * max(1.0 - half, 0.0) ** 2, figure * (1.0 + half) ** 2
     if classes:
         return 1.0 - rate, mse, (max(1.0 - high, 0.0), 1.0 - low), known.ridge
