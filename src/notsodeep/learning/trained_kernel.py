@@ -254,7 +254,9 @@ class PoolCurves:
                 return -1.0
             return float(np.exp(log_kappa)) * (1.0 - degrees / features) * (left - degrees) - ridge
 
-        place = float(brentq(excess, self.log_kappa[0] - 60.0, self.log_kappa[-1] + 60.0, xtol=1e-10))
+        low, high = self.log_kappa[0] - 60.0, self.log_kappa[-1] + 60.0
+        # Without a ridge, more samples than features leave none.
+        place = low if excess(low) >= 0.0 else float(brentq(excess, low, high, xtol=1e-10))
         degrees, bias, penalty = self.at(place)
         squared = degrees + (self.at(place + _STEP)[0] - self.at(place - _STEP)[0]) / (2.0 * _STEP)
         return expected_error(bias, penalty, degrees, squared, n, width, _STEP, self.free)
