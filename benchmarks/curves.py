@@ -120,11 +120,15 @@ def one_pool(spec: str, data: Data, number: int) -> list[Row]:
             kind, predicted, measured = "regression", curve.mse[place], mse
             if curve.is_classification:
                 kind, predicted, measured = "classes", curve.accuracy[place], accuracy
-            low, high = curve.interval[place]
+            values = {
+                "predicted": predicted,
+                "low": curve.interval[place, 0],
+                "high": curve.interval[place, 1],
+            }
             rows.append({
                 "data": spec.split(" ")[0], "kind": kind, "activation": activation, "kernel": kernel, "ridge": ridge,
-                "width": width, "pool": size, "number": number, "n": n, "predicted": float(predicted),
-                "low": float(low), "high": float(high), "measured": measured,
+                "width": width, "pool": size, "number": number, "n": n,
+                **{name: float(f"{value:.5g}") for name, value in (values | {"measured": measured}).items()},
             })  # fmt: skip
     return rows
 
