@@ -93,7 +93,8 @@ def test_equal_samples_without_a_ridge_have_a_curve():
     rows, labels = np.repeat(X[:60], 2, axis=0), np.repeat(Y[:60], 2)
     for targets in (labels, rows[:, [3]]):
         curve = learning_curve(nsd.DEQ("relu", 0.2), (rows, targets), [40, 120, 480], ridge=0.0)
-        assert np.isfinite(curve.mse).all() and np.isfinite(curve.interval).all()
+        assert np.isfinite(curve.mse).all()
+        assert np.isfinite(curve.interval).all()
 
 
 @pytest.mark.parametrize(("size", "message"), [(1e-200, "vary by"), (1e100, "vary by"), (0.0, "are equal")])
