@@ -366,7 +366,7 @@ def _are_rows(one: Any, other: Any) -> bool:
 def _numbers(given: Any, name: str, like: Tensor | None) -> Tensor:
     """Finite numbers of at least 32 bits, a copy; of the precision and on the device of another tensor."""
     if isinstance(given, Tensor):
-        lazy = isinstance(given, nn.parameter.UninitializedTensorMixin)
+        lazy = isinstance(given, nn.UninitializedParameter)
         if lazy or given.layout != torch.strided or given.is_quantized or given.is_meta or given.is_nested:
             raise InputError(
                 f"{name} must be an ordinary tensor; it is sparse, quantised, nested or without values (on the device "
