@@ -6,6 +6,7 @@ Each guess works as it does elsewhere, or it is refused by a sentence that names
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from sklearn.calibration import CalibratedClassifierCV
 
 import notsodeep as nsd
+from notsodeep.nets import network
 
 ROWS = np.random.default_rng(0).standard_normal((30, 9)) / 3.0
 LABELS = np.arange(30) % 3
@@ -91,3 +93,33 @@ def test_a_function_of_ones_own_as_an_activation() -> None:
 def test_a_standard_deviation_in_the_place_of_a_variance(make: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"no argument 'sigma_a'. Did you mean sigma_a2, a variance"):
         make("tanh", sigma_a=0.2)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (nsd.DEQ("tanh", 0.3), "sigma_a2"),
+        (nsd.GraphDEQ(np.eye(2), "tanh", 0.3), "sigma_a2"),
+        (nsd.ConvDEQ("tanh", 0.3), "sigma_a2"),
+        (nsd.NeuralODE("tanh", 0.3), "sigma_w2"),
+    ],
+)
+def test_the_gain_is_said_to_be_what_it_is(model: Any, name: str) -> None:
+    """Not the variance of a recurrent weight: the width, and the taps of filters, times it."""
+    line = next(line for line in type(model).__doc__.splitlines() if line.strip().startswith(f"{name}:"))
+    factors = "channels times taps" if isinstance(model, nsd.ConvDEQ) else "width"
+    assert f"{name}: {factors} times the variance of a recurrent weight." in line
+    if isinstance(model, nsd.DEQ):
+        root = Path(__file__).parents[1]
+        for place in (
+            "docs/notation.md",
+            "src/notsodeep/cli/options.py",
+            "src/notsodeep/cli/assessment_commands.py",
+        ):
+            text = (root / place).read_text(encoding="utf-8").lower()
+            assert "width times the variance of a recurrent weight" in text, place
+        W = network(model, (5,), 400, 1, seed=0).plain_weights().recurrent
+        assert 400 * float(W.var()) == pytest.approx(0.3, rel=0.02)
+    if isinstance(model, nsd.ConvDEQ):
+        W = network(model, (2, 4, 4), 60, 1, seed=0).plain_weights().recurrent
+        assert 60 * 9 * float(W.var()) == pytest.approx(0.3, rel=0.02)

@@ -37,10 +37,10 @@ class NeuralODE(RowModel):
 
     Args:
         activation: φ, by name, as an Activation, or as a function that `notsodeep.activation` knows.
-        sigma_w2: variance of the weights W.
+        sigma_w2: width times the variance of a recurrent weight.
         duration: T, the time at which the state is read.
-        sigma_u2: variance of the weights U of the initial state.
-        sigma_b2: variance of the weights B by which the derivative reads the input.
+        sigma_u2: variance of a weight of the initial state.
+        sigma_b2: variance of a weight by which the derivative reads the input.
         decay: rate at which the state decays.
         steps: Euler's method with this many steps in the place of the solution: a residual network whose layers share
             their weights; see `unrolled`.
