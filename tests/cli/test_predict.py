@@ -29,6 +29,19 @@ def test_digits_with_a_width(tmp_path):
     assert picture.stat().st_size > 0
 
 
+def test_classes_that_differ_in_scale_need_a_bias(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 300)
+    rows = rng.standard_normal((300, 20)) * (1.0 + labels)[:, None]
+    np.savez(tmp_path / "rows.npz", X=rows, y=labels)
+    words = f"{tmp_path}/rows.npz --label-column y --sizes 300 --json"
+    (with_bias,), (without,) = (
+        json.loads(run(words + end).stdout)["accuracy"] for end in ("", " --no-intercept")
+    )
+    assert with_bias > 0.9
+    assert without < 0.65
+
+
 def test_a_mixture_needs_no_samples():
     result = run("--data mixture --p 60 --sizes 100:1000 --ridge 0.1")
     assert "no samples" in result.stdout
