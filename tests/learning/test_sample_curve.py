@@ -296,8 +296,7 @@ def test_training_sets_of_one_pool_vary_as_independent_ones_do():
     rng = np.random.default_rng(1)
     test = flat(1500, rng)
     measured = np.std([accuracies(flat(25, rng), test, [25])[0] for _ in range(60)], ddof=1)
-    estimates = [Pool(RELU, *flat(100, rng), "ck").inside(25, 0.1, None) for _ in range(6)]
-    said = [one.sets_variance(one.hits) for one in estimates]
+    said = [Pool(RELU, *flat(100, rng), "ck").inside(25, 0.1, None).sets_variance for _ in range(6)]
     assert np.sqrt(np.mean(said)) == pytest.approx(measured, rel=0.25)
 
 

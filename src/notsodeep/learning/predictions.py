@@ -308,7 +308,7 @@ def _point(pool: Pool, n: int, ridge: float | None, width: int | None) -> _Point
     single = 1.0 / pool.size if classes else 0.0
     figure = max(rate if classes else mse, single / 2.0)
     seen, size = max(known.error, single / 2.0), min(n, pool.size)
-    pools = known.samples_variance(known.figures) + single**2
+    pools = known.samples_variance + single**2
     pools += pool.sets_variance(size, known.ridge, width, seen) * size / pool.size
     sets = pool.sets_variance(n, known.ridge, width, figure) + known.networks_variance
     # Squares of errors would underflow; without any error there is nothing to be unsure of.

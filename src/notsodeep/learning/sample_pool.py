@@ -152,19 +152,21 @@ class PoolEstimate:
         """Hits, or squared errors in a regression."""
         return self.errors if np.isnan(self.hits).any() else self.hits
 
-    def samples_variance(self, values: Array) -> float:
-        """Variance of a mean over the pool because the pool is one of many that could have been drawn."""
-        return float(values.mean(axis=0).var() / values.shape[1])
+    @property
+    def samples_variance(self) -> float:
+        """Variance of the figure because the pool is one of many that could have been drawn."""
+        return float(self.figures.mean(axis=0).var() / self.figures.shape[1])
 
-    def sets_variance(self, values: Array) -> float:
-        """Variance over training sets of a mean over all samples there are; 0 with one training set.
+    @property
+    def sets_variance(self) -> float:
+        """Variance of the figure over training sets; 0 with one training set.
 
         It is seen at samples outside the set: one that is left out of it finds its own class rarer than a new one does.
         What changes from set to set at single samples is no part of it.
         """
         if self.trained.all():
             return 0.0
-        outside = np.ma.array(values, mask=self.trained)
+        outside = np.ma.array(self.figures, mask=self.trained)
         between = (outside - outside.mean(axis=0)).mean(axis=1).var(ddof=1)
         single = outside.var(axis=0, ddof=1).mean() / outside.count(axis=1).mean()
         return float(max(between - single, 0.0))
@@ -239,9 +241,8 @@ class Pool:
         From a quarter of the pool on the variance of its root falls as 1/n.
         """
         least = min(n, max(self.size // 4, 2))
-        estimate = self.inside(least, ridge, width)
-        variance = estimate.sets_variance(estimate.figures)
-        return variance * (least / n) * (error / estimate.error) if variance else 0.0
+        known = self.inside(least, ridge, width)
+        return known.sets_variance * (least / n) * (error / known.error) if known.error else 0.0
 
     def best_ridge(self, error: Callable[[float], float]) -> float:
         """The ridge with the least error."""
