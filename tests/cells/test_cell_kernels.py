@@ -394,6 +394,21 @@ def test_a_bias_around_the_state_returns_with_every_step(norm, rows):
     assert_close(K, [[0.52, 0.36], [0.36, 0.52]], Oracle.CLOSED_FORM)
 
 
+@pytest.mark.parametrize("gain", [1.0, 1.9, 1.99])
+def test_slowly_settling_variances_are_within_the_stated_error(gain, rows):
+    """relu of relu halves the second moment twice: q = (g q + ‖x‖²)/2."""
+    z, x = state_and_input()
+    inner = cells.activation(cells.dense(z, 2.0), "relu")
+    model = nsd.Equilibrium(cells.activation(cells.dense(inner, gain) + cells.dense(x, 1.0), "relu"))
+    K, info = nsd.conjugate_kernel(model, rows, return_info=True)
+    exact = 0.5 * np.einsum("ij,ij->i", rows, rows) / (1.0 - 0.5 * gain)
+    assert np.abs(np.diag(K) / exact - 1.0).max() <= info.error_bound
+    # A bias in the branch too: z = 2 (√.2 A (z + b) + B x + b'), E z z' = 20 x x' + 2.4.
+    branch = cells.dense(cells.bias(z, 0.1), 0.2)
+    linear = nsd.Equilibrium(cells.bias(0.5 * z + branch + cells.dense(x, 1.0), 0.1))
+    assert_close(nsd.conjugate_kernel(linear, rows), 20.0 * rows @ rows.T + 2.4, Oracle.CLOSED_FORM)
+
+
 @pytest.mark.parametrize("label", ["relu", "leaky_relu", "abs", "hard_tanh", "relu(x - 1)"])
 def test_nearly_parallel_rows_are_within_the_stated_error(label):
     """Against the DEQ of the same kernel, which computes distances of such rows without cancellation."""

@@ -95,8 +95,10 @@ def _iterate(
         )
         if not np.isfinite(largest) or size > limit:
             break
+        # Further steps, which fall as these two do, may add up to more than the last; rounding ends the fall.
+        rest = largest / max(1.0 - largest / before, 1e-3) if 0.0 < largest < before else largest
         # The loop starts with an empty state: the first steps may change nothing.
-        if step > len(cell.nodes) and (largest <= SETTLED or (largest <= 1e-13 and largest >= 0.5 * before)):
+        if step > len(cell.nodes) and (rest <= SETTLED or (largest <= 1e-13 and largest >= before)):
             return terms, moments, known
     raise ConvergenceError(
         f"The second moments of the state of {cell.shown(cell.last)} do not settle: after {step + 1} steps the last "
