@@ -149,7 +149,7 @@ def measured(kind: str, task: str, number: int) -> Row:
     solver = SolverOptions("iteration", 1e-4, 60)
     options: dict[str, Any] = {"seed": seed, "on_failure": "ignore", "solver": solver}
     if kind == "conv":
-        model = nsd.ConvDEQ(("relu", "tanh", "gelu")[number % 3], 0.15, 0.5, readout="pool")
+        model = nsd.ConvDEQ(("relu", "tanh", "gelu")[number % 3], 0.1, 0.5, readout="pool")
         net: Any = ConvDEQNet(model, 1, 12, outputs, 8, contractive=True, **options)
     elif kind.startswith("DEQ"):
         net = DEQNet(

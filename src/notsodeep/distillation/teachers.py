@@ -31,8 +31,8 @@ _VALIDATION, _LEAST_TEST, _MOST_TEST = 0.1, 0.1, 0.3
 _MOST_VALIDATION_ROWS = 2000
 # A student that differs half as often as allowed passes with this number of rows over the share that may differ.
 _ENOUGH = 12.0
-# Steps of a cell that are looked at; relative errors of outputs that are as good as none; answers that are the same.
-_MOST_STEPS, _CLOSE, SAME = 200, 1e-4, 0.999
+# Steps of a cell that are looked at, at least and at most; relative errors of outputs that are as good as none; answers that are the same.
+_LEAST_STEPS, _MOST_STEPS, _CLOSE, SAME = 64, 200, 1e-4, 0.999
 # Outputs that vary by this number of units in the last place are constant.
 _ROUNDING = 4.0
 
@@ -174,8 +174,8 @@ def reach_of(cell: Cell, X: Tensor, Y: Tensor) -> Reach:
     """Measure on some samples how many steps of the cell give the teacher's outputs."""
     drive = cell.drive(X)
     z, errors, shares = cell.start(drive), list[float](), list[float]()
-    # As long as errors fall, and half as many steps again.
-    while len(errors) < _MOST_STEPS and (not errors or len(errors) <= 1.5 * errors.index(min(errors)) + 8):
+    # Half as many steps again as the best so far; errors may grow before they fall.
+    while len(errors) < _LEAST_STEPS or len(errors) < min(_MOST_STEPS, 1.5 * errors.index(min(errors))):
         z = cell(z, drive)
         outputs = cell.linear(cell.read(z))
         error = relative_error(outputs, Y)
