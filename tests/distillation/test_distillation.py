@@ -318,6 +318,32 @@ def test_a_loop_is_cut_after_numbers_of_steps_up_to_its_own(rows: Tensor, steps:
     assert small.teacher_way == "teacher"
 
 
+def test_a_loop_whose_states_go_away_before_they_come_back_is_cut_after_all_of_its_steps(
+    rows: Tensor,
+) -> None:
+    """Three quarters of a turn: after one step outputs are closer to the last ones than after ten."""
+
+    class Turn(Loop):
+        def step(self, z: Tensor, x: Tensor) -> Tensor:
+            angle = torch.tensor(1.5 * torch.pi / self.steps, dtype=z.dtype)
+            first, second = z.chunk(2, dim=1)
+            return torch.cat(
+                [angle.cos() * first - angle.sin() * second, angle.sin() * first + angle.cos() * second], 1
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            z = x
+            for _ in range(self.steps):
+                z = self.step(z, x)
+            return self.readout(z)
+
+    turn = Turn(30, 1.0, width=10)
+    small = distill(
+        turn, rows[:400], cell=turn.step, readout=turn.readout, z0=torch.clone, epochs=0, target_agreement=0.9
+    )
+    assert max(one.steps for one in small.candidates if one.kind == "cut") == 30
+
+
 def test_mlps_from_a_quarter_to_twice_the_width_train_while_they_improve(rows: Tensor) -> None:
     loop = Loop(8, 0.3)
     with torch.no_grad():

@@ -31,7 +31,8 @@ _VALIDATION, _LEAST_TEST, _MOST_TEST = 0.1, 0.1, 0.3
 _MOST_VALIDATION_ROWS = 2000
 # A student that differs half as often as allowed passes with this number of rows over the share that may differ.
 _ENOUGH = 12.0
-# Steps of a cell that are looked at, at least and at most; relative errors of outputs that are as good as none; answers that are the same.
+# Steps of a cell that are looked at, at least and at most; relative errors that are as good as none; share of answers
+# from which on they are called the same.
 _LEAST_STEPS, _MOST_STEPS, _CLOSE, SAME = 64, 200, 1e-4, 0.999
 # Outputs that vary by this number of units in the last place are constant.
 _ROUNDING = 4.0
