@@ -310,6 +310,10 @@ def test_a_loop_is_cut_after_numbers_of_steps_up_to_its_own(rows: Tensor, steps:
     cuts = {one.steps: one for one in small.candidates if one.kind == "cut"}
     assert max(cuts) == steps
     assert cuts[steps].relative_error < 1e-9
+    # One that makes no error is tested first, and hands its risk on.
+    assert cuts[steps].expected_error < 1e-6
+    assert cuts[steps].tested_risk == pytest.approx(0.04)
+    assert small.certain
     assert set(range(1, 9)) <= set(cuts)
     assert sum(20 <= count < 60 for count in cuts) >= (5 if steps == 60 else 0)
     # Further steps go elsewhere, so that the equilibrium is no candidate.

@@ -84,7 +84,8 @@ def chance_of_another_class(outputs: Tensor, error: float) -> Tensor:
     since a student is more wrong on some samples than on others.
     """
     ordered = outputs.double().sort(dim=1, descending=True).values
-    gaps = (ordered[:, :1] - ordered[:, 1:]) / (sqrt(2.0) * error)
+    # Of a student without errors the square of a gap would be infinite.
+    gaps = ((ordered[:, :1] - ordered[:, 1:]) / (sqrt(2.0) * error)).clamp(max=1e150)
     square = gaps.square()
     scale = 1.0 + square / 4.0
     beyond = 0.5 - 0.375 * gaps / scale.sqrt() * (1.0 - square / (12.0 * scale))
