@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +91,6 @@ def test_every_dependency_has_a_lower_bound_and_a_tested_version_above_it() -> N
 
 def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
-def test_every_console_script_leads_to_a_function() -> None:
-    scripts = PROJECT["project"]["scripts"]
-    assert scripts.keys() == {"notsodeep"}
-    commands = PROJECT["project"]["entry-points"]["notsodeep.commands"]
-    for target in (*scripts.values(), *commands.values()):
-        module, _, name = target.partition(":")
-        assert callable(getattr(import_module(module), name))
 
 
 def test_the_workflow_runs_targets_that_exist_on_every_version_from_the_lowest() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -32,17 +31,6 @@ def test_small_labels_and_readout_are_certified():
     assert record["certified"]
     assert all(one["holds"] and one["ratio"] > 1 for one in record["inequalities"])
     assert record["data"]["n"] == 2
-
-
-def test_own_labels_and_two_classes_of_digits(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    np.save("X.npy", rng.standard_normal((5, 8)))
-    np.save("y.npy", rng.standard_normal(5))
-    for words, n in (("--data X.npy --labels y.npy", 5), ("--data digits:0,1 --n 6", 6)):
-        found = run(f"{words} --width 100 --json")
-        assert found.exit_code == 3, found.output
-        assert json.loads(found.stdout)["data"]["n"] == n
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,6 @@ def test_images_by_name_and_in_a_file(rows: np.ndarray) -> None:
     )
 
 
-def test_single_precision_without_a_folder(rows: np.ndarray) -> None:
-    assert run("rows.npy --scale none --storage float32 --save K.npy").exit_code == 0
-    expected = nsd.conjugate_kernel(nsd.DEQ("relu", 0.2), rows)
-    assert np.load("K.npy").dtype == np.float32
-    assert_close(np.load("K.npy"), expected, Oracle.IDENTITY, dtype=np.float32)
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
 import notsodeep as nsd
 from notsodeep.cli.entry import app
-from notsodeep.cli.scenario import Data, read_activation
+from notsodeep.cli.scenario import read_activation
 from notsodeep.designs import Design
 
 
@@ -40,8 +39,6 @@ def run(*arguments: str) -> Result:
         ),
         ("formula:x * clip(x, -1, 1)", nsd.activation("formula", expression="x*clip(x,-1,1)")),
         ("x*sigmoid(x)", nsd.activation("formula", expression="x*sigmoid(x)")),
-        ("max(x, 0.1*x)", nsd.activation("formula", expression="max(x, 0.1*x)")),
-        ("x", nsd.activation("formula", expression="x")),
     ],
 )
 def test_activations_as_they_are_typed(text: str, expected: nsd.Activation) -> None:
@@ -65,25 +62,7 @@ def test_mistakes_in_activations_get_a_sentence(text: str, words: str) -> None:
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_formula_goes_through_the_design() -> None:
-    done = run("design", "--activation", "formula:x*sigmoid(x)", "--json", "--save", "twin.json")
-    assert done.exit_code == 0, done.output
-    made = Design.load(Path("twin.json"))
-    assert made.model is not None
-    assert made.model.activation.shape == nsd.activation("formula", expression="x*sigmoid(x)").shape
-
-
 # --- data ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_mixture_is_the_one_of_the_library() -> None:
-    found = Data("mixture", n=80, p=60, mean=5.0, gap=2.0, seed=3).samples()
-    mixture = nsd.GaussianMixture.paper(60, mean=5.0, gap=2.0)
-    X, y = mixture.sample(80, seed=3)
-    np.testing.assert_array_equal(found.X, X)
-    np.testing.assert_array_equal(found.y, y)
-    assert found.tau0 == nsd.MixtureStatistics.of(mixture, X, y).tau0
 
 
 def test_design_measures_on_drawn_samples() -> None:

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from notsodeep.cli.entry import app
 from notsodeep.cli.scenario import command_after_verdict
-from notsodeep.models import DEQ
-from notsodeep.nets import DEQNet
 
 RUN = CliRunner()
 
@@ -30,23 +27,6 @@ def test_a_verdict_in_words_and_as_json() -> None:
     assert printed["answer"] == "replace"
     assert printed["curve"]["steps"][-1] is None
     assert printed["ordinary"]["name"] == "MLP"
-
-
-@pytest.mark.slow
-def test_a_trained_deq_comes_from_a_file(tmp_path: Path) -> None:
-    weights = DEQNet(DEQ("relu", 0.1), 64, 16, 4, seed=0).plain_weights()
-    names = {"W": "recurrent", "U": "inputs", "b": "bias", "readout": "readout"}
-    torch.save({name: getattr(weights, part) for name, part in names.items()}, tmp_path / "deq.pt")
-    rows = np.random.default_rng(0).standard_normal((200, 64)) / 8.0
-    np.save(tmp_path / "X.npy", rows)
-    arguments = ["verdict", str(tmp_path / "deq.pt"), str(tmp_path / "X.npy")]
-    shown = RUN.invoke(app, arguments)
-    assert shown.exit_code in (0, 3, 4), shown.output
-    text = " ".join(shown.output.split())
-    assert "Can a few explicit layers replace the DEQ?" in text
-    assert "Rows taken as they are" in text
-    refused = RUN.invoke(app, [*arguments, "--max-steps", "5"])
-    assert "Leave out --model, --kernel, --max-steps, --compared and" in str(refused.exception)
 
 
 def test_the_exit_code_says_unsure_where_the_model_has_no_solution(tmp_path: Path) -> None:

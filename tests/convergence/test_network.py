@@ -55,14 +55,6 @@ def lemma_2(network: PaperNetwork, X: torch.Tensor) -> tuple[np.ndarray, np.ndar
     return Z, np.kron(np.eye(n), a[None, :]) @ np.linalg.solve(J, D)
 
 
-def test_adjoint_vectors_are_the_blocks_of_the_lemma():
-    network, X = small()
-    _, R = lemma_2(network, X)
-    _, V = network.features_and_adjoints(X)
-    blocks = R.reshape(4, 4, 7)
-    assert_close(V.numpy(), blocks[np.arange(4), np.arange(4)], Oracle.CLOSED_FORM)
-
-
 def test_h_is_the_sum_of_the_three_matrices_of_the_paper():
     network, X = small()
     Z, R = lemma_2(network, X)

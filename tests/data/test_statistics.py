@@ -5,8 +5,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tolerances import Oracle, assert_close, assert_within_noise
 
 from notsodeep.data import ClassStatistics, Covariance, GaussianMixture, MixtureStatistics
@@ -42,18 +40,6 @@ def test_exact_statistics_are_their_definitions():
     assert (stats.n, stats.p, stats.exact) == (40, 12, True)
     assert np.array_equal(stats.one_hot.argmax(axis=1), y)
     assert np.array_equal(stats.one_hot.sum(axis=0), stats.sizes)
-
-
-@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(2, 12))
-def test_exact_T_is_symmetric_and_positive_semidefinite_and_t_averages_to_zero(seed, classes, p):
-    rng = np.random.default_rng(seed)
-    factors = [Covariance.of_factor(rng.standard_normal((p, rng.integers(1, p + 1)))) for _ in range(classes)]
-    mixture = GaussianMixture(np.zeros((classes, p)), factors, rng.uniform(0.1, 1.0, classes))
-    stats = ClassStatistics.of_mixture(mixture, rng.integers(1, 50, classes))
-    size = np.abs(stats.T).max()
-    assert np.array_equal(stats.T, stats.T.T)
-    assert np.linalg.eigvalsh(stats.T)[0] >= -1e-13 * size
-    assert abs(stats.weights @ stats.t) <= 1e-13 * np.sqrt(p) * stats.tau0**2
 
 
 def test_a_class_without_samples_is_no_obstacle_to_exact_statistics():

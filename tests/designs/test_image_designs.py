@@ -8,7 +8,7 @@ from tolerances import Oracle, assert_close
 
 import notsodeep as nsd
 from notsodeep.data import load
-from notsodeep.designs import Design, design
+from notsodeep.designs import design
 from notsodeep.designs.pair_kernels import PairKernels, chosen_pairs
 from notsodeep.errors import InputError
 from notsodeep.kernels import both_kernels
@@ -93,19 +93,6 @@ def test_a_centred_model_has_centred_layers(digits: np.ndarray) -> None:
     for layer, shifted in zip(made.network.layers, again.layers, strict=True):
         assert layer.offset != 0.0
         assert_close(layer.offset, shifted.offset, Oracle.CLOSED_FORM)
-
-
-def test_a_design_comes_back_from_its_text(digits: np.ndarray) -> None:
-    made = design(
-        ConvDEQ("relu", 0.3, filter_size=5, readout="pool"),
-        X=digits[:8],
-        kernel="both",
-        layers=1,
-        family="injected",
-    )
-    assert Design.from_json(made.to_json()) == made
-    with pytest.raises(InputError, match="filter_size"):
-        Design.from_json(made.to_json().replace('"filter_size"', '"filters"'))
 
 
 @pytest.mark.parametrize(

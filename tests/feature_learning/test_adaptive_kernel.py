@@ -82,13 +82,6 @@ def test_two_samples_by_quadrature(sigma_a2):
     np.testing.assert_allclose(after.kernel, expected, atol=1e-3)
 
 
-def test_one_hidden_layer_is_a_deq_without_recurrence():
-    layer = nsd.adaptive_kernel(nsd.Explicit(["tanh"]), X, Y, 0.5, 1.0, **FAST)
-    deq = nsd.adaptive_kernel(nsd.DEQ("tanh", 0.0), X, Y, 0.5, 1.0, **FAST)
-    np.testing.assert_allclose(layer.kernel, deq.kernel, rtol=1e-12)
-    assert layer.rate == deq.rate == 0.0
-
-
 def test_two_layers_after_learning_differ_from_one():
     layers = nsd.adaptive_kernel(nsd.Explicit(["tanh", "erf"]), X, Y, 0.3, 0.36, **FAST)
     assert layers.converged
@@ -165,17 +158,6 @@ def test_one_replicate_that_runs_away_counts_as_not_solved(rich):
     state = solution.state._replace(removed=removed)
     density = state.densities(solution.posterior)[0]
     assert _residual(state.features[-1], density, check_points(density)) > 0.02
-
-
-def test_more_samples_than_a_rule_can_take():
-    rows = np.random.default_rng(4).standard_normal((32, 6)) / np.sqrt(6)
-    labels = np.sign(rows[:, 0])
-    after = nsd.adaptive_kernel(DEQ, rows, labels, 0.2, 0.16, starts=("lazy",), chains=128)
-    assert after.converged
-    assert after.solutions[0].diagnostics.r_hat < 1.05
-    assert np.linalg.norm(after.standard_error) < 0.01 * np.linalg.norm(after.kernel)
-    assert after.alignment > after.lazy_alignment + 0.1
-    np.testing.assert_allclose(after.predict(rows), after.outputs, atol=0.02)
 
 
 def test_networks_that_learn_have_this_kernel(rich):

@@ -60,10 +60,6 @@ def test_spellings(given: Any, name: str) -> None:
     assert activation(given) == activation(name)
 
 
-def test_a_formula_is_read_as_one() -> None:
-    assert activation("x*sigmoid(x)") == activation("formula", expression="x*sigmoid(x)")
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [

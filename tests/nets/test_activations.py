@@ -276,17 +276,3 @@ def test_every_function_of_a_formula_has_its_slope_and_curvature(name: str) -> N
         assert_close(found.detach().numpy(), phi.derivative(grid), Oracle.CUSTOM_CALLABLE, scale=1.0)
     difference = oracles.central_difference(phi.derivative, grid)
     assert_close(curvature.detach().numpy(), difference, Oracle.FINITE_DIFFERENCE, scale=1.0)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("tanh(2*x)", 2.0),
-        ("clip(3*x, -1, 1)", 3.0),
-        ("x**2", np.inf),
-        ("exp(x)", np.inf),
-        ("x * log1p(x**2)", np.inf),
-    ],
-)
-def test_lipschitz_constants_of_formulas(text: str, expected: float) -> None:
-    assert activation(text).lipschitz == pytest.approx(expected, rel=1e-9)

@@ -38,13 +38,11 @@ class Linear:
 
     def __init__(self, factors: torch.Tensor, constants: torch.Tensor) -> None:
         self.factors, self.constants, self.last = factors, constants, torch.empty_like(constants)
-        self.widths: list[int] = []
 
     def start(self) -> torch.Tensor:
         return torch.zeros_like(self.constants)
 
     def step(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        self.widths.append(len(x))
         out.copy_(self.factors * x + self.constants)
         self.last = out.clone()
 
@@ -53,7 +51,7 @@ class Linear:
 
     def restrict(self, rows: torch.Tensor) -> Linear:
         smaller = Linear(self.factors[rows], self.constants[rows])
-        smaller.last, smaller.widths = self.last[rows], self.widths
+        smaller.last = self.last[rows]
         return smaller
 
 
@@ -145,16 +143,6 @@ def test_a_known_linear_problem(method: str) -> None:
 
 
 # --- rows are problems of their own ----------------------------------------------------------------------------------
-
-
-def test_row_steps_are_the_rows_that_were_evaluated() -> None:
-    factors = torch.linspace(0.0, 0.95, 20, dtype=torch.float64)[:, None].expand(-1, 3)
-    problem = Linear(factors, torch.ones(20, 3, dtype=torch.float64))
-    _, report = solve(problem, SolverOptions(method="iteration", tolerance=1e-6, max_steps=600))
-    assert report.row_steps == sum(problem.widths)
-    assert report.steps == len(problem.widths)
-    assert sorted(problem.widths, reverse=True) == problem.widths
-    assert problem.widths[-1] < 6
 
 
 @pytest.mark.slow

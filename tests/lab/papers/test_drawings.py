@@ -95,14 +95,6 @@ def test_the_number_of_the_paper_is_shown_with_ours() -> None:
     assert plot_spectra(rows, sources=("deq", "refined")).get_title() == ""
 
 
-@pytest.mark.parametrize("values", [(-0.1, 0.2, 0.3, 90.0), (1.0, 1.0)], ids=["negative", "equal"])
-def test_odd_eigenvalues_are_drawn(values: tuple[float, ...]) -> None:
-    axes = plot_spectra([spectrum("deq", *values)])
-    ticks = sum(len(line.get_xdata()) for line in axes.get_lines())
-    assert axes.patches[0].get_data().values.sum() + ticks == len(values)
-    assert values[0] > 0 or axes.get_xscale() == "linear"
-
-
 def test_distances_are_means_over_seeds_at_the_size_that_is_drawn() -> None:
     pair = [spectrum(source, 1.0, 2.0, n=2) for source in ("twin", "deq")]
     distance = {"kind": "distance", "kernel": "features", "first": "deq", "second": "twin", "reading": ""}

@@ -5,15 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tolerances import Oracle, assert_close
 
-from notsodeep.equivalents.coefficients import coefficients
-from notsodeep.kernels import exact_kernel
-from notsodeep.models import DEQ, Explicit
 from notsodeep_lab.papers import errata
-from notsodeep_lab.papers.measures import leaky_layer_for, mixture_sample, norm_of
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICK = errata.ErrataSpec(200, 200)
@@ -39,25 +34,6 @@ def test_the_printed_formula_fails_and_ours_holds(name: str) -> None:
         else:
             assert_close(number.right, number.decides, Oracle.FINITE_DIFFERENCE, scale=1.0)
         assert abs(number.printed - number.decides) > WRONG * abs(number.decides) + WRONG / 100
-
-
-def test_one_leaky_relu_layer_stalls_and_two_do_not() -> None:
-    model = errata.deq("relu")
-    target = coefficients(model, 1.0)
-    for layers, missed in (
-        (leaky_layer_for(model, 1.0, "features").layers, [3]),
-        (errata.two_leaky_layers(target), []),
-    ):
-        scalars = coefficients(Explicit(layers).centred(1.0), 1.0).as_array()
-        assert np.flatnonzero(np.abs(scalars / target.as_array() - 1.0) > 1e-8).tolist() == missed
-    errors = []
-    for n in (100, 400):
-        sample = mixture_sample(n, int(0.8 * n), 0)
-        centred = DEQ("relu", errata.SIGMA_A2).centred(sample.tau0)
-        two = Explicit(errata.two_leaky_layers(coefficients(centred, sample.tau0))).centred(sample.tau0)
-        exact = exact_kernel(centred, sample.X, kernel="ck")
-        errors.append(norm_of(exact - exact_kernel(two, sample.X, kernel="ck")))
-    assert errors[1] < 0.6 * errors[0]
 
 
 def test_the_page_has_the_computed_numbers() -> None:
