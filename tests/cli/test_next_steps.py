@@ -49,11 +49,15 @@ RUNS = {
 }
 
 
-ANSWERS = [(case, "unsure") for case in RUNS] + [("rows", "replace"), ("images", "replace")]
+NEXT = ["predict", "predict", "verdict", "predict", "kernel", "kernel", "verdict", "verdict", "distill"]
+ANSWERS = [(case, "unsure", name) for case, name in zip(RUNS, NEXT, strict=True)]
+ANSWERS += [("rows", "replace", "design"), ("images", "replace", "kernel")]
 
 
-@pytest.mark.parametrize(("case", "answer"), ANSWERS)
-def test_the_command_after_a_verdict_runs(case: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("case", "answer", "name"), ANSWERS)
+def test_the_command_after_a_verdict_runs(
+    case: str, answer: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.save("rows.npy", np.vstack([ROWS, ROWS + 0.1]) * (1e3 if case == "no solution" else 1.0))
     np.save("images.npy", IMAGES)
     np.save("y.npy", np.tile(CLASSES, 2))
@@ -62,12 +66,13 @@ def test_the_command_after_a_verdict_runs(case: str, answer: str, monkeypatch: p
     np.save("numbers40.npy", NUMBERS[:40])
     weights = nsd.nets.DEQNet(nsd.DEQ("relu", 0.2), 4, 6, 2, seed=0).plain_weights()
     names = {"W": "recurrent", "U": "inputs", "readout": "readout"}
-    torch.save({name: getattr(weights, part) for name, part in names.items()}, "deq.pt")
+    torch.save({key: getattr(weights, part) for key, part in names.items()}, "deq.pt")
     decide(monkeypatch, answer)
     shown = CliRunner().invoke(app, ["verdict", *RUNS[case], "--json"])
     assert shown.exit_code in (0, 3, 4), shown.exception
     command = json.loads(shown.stdout)["next"]
     words = shlex.split(command)[1:]
+    assert words[0] == name
     if case == "images, no labels":  # it asks for a file of labels
         np.save("y.npy", CLASSES[:40])
     words += {"distill": ["--epochs", "0"]}.get(words[0], [])

@@ -7,11 +7,9 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import pytest
 from typer.testing import CliRunner
 
 from notsodeep.cli.entry import app
-from notsodeep.cli.scenario import command_after_verdict
 
 RUN = CliRunner()
 
@@ -52,24 +50,3 @@ def test_the_next_command_has_all_that_was_said_about_the_data(tmp_path: Path) -
     others = ["--activation", "relu", "--sigma-a2", "0.2", "--kernel", "ntk"]
     expected = ["notsodeep", "predict", *arguments[:6], *others]
     assert shlex.split(json.loads(found.stdout)["next"]) == expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "labels", "settings", "name"),
-    [
-        ("replace", [0, 1], {}, "design"),
-        ("replace", [0, 1], {"images": True}, "kernel"),
-        ("keep", [0, 1], {}, "predict"),
-        ("replace", None, {}, "design"),
-        ("unsure", None, {}, "verdict"),
-        ("unsure", None, {"images": True}, "verdict"),
-        ("keep", [0.5, 1.0], {}, "predict"),
-        ("keep", [0.5, 1.0], {"images": True}, "kernel"),
-        ("unsure", [0, 1], {"solved": False}, "verdict"),
-        ("keep", None, {"trained": True}, "distill"),
-    ],
-)
-def test_the_command_after_a_verdict(
-    answer: str, labels: list[float] | None, settings: dict[str, bool], name: str
-) -> None:
-    assert command_after_verdict(answer, labels, **settings) == name

@@ -67,7 +67,3 @@ def test_large_matrices_go_through_lanczos(shape):
     assert found.lower <= true * (1 + 1e-12)
     assert found.upper >= true * (1 - 1e-12)
     assert found.upper <= true * (1 + 1e-5)
-
-
-def test_a_matrix_of_zeros():
-    assert spectral_norm(np.zeros((3, 4))).upper == 0.0

@@ -35,12 +35,6 @@ def test_a_linear_model_has_geometric_curves():
     assert f.steps(1e-6) == pytest.approx(28.0)
 
 
-def test_rates_of_relu_by_hand():
-    f = nsd.forecast(nsd.DEQ("relu", 1.6, 0.5), unit_rows())
-    assert f.rate == pytest.approx(np.sqrt(0.8))
-    assert "sigma_a2 up to 1.8 " in f.advice  # 2 · 0.95² = 1.805
-
-
 @pytest.mark.parametrize(
     ("name", "gain", "slowest"), [("softplus", 1.8, "norm"), ("tanh", 1.3, "spread"), ("relu", 1.2, "spread")]
 )

@@ -184,12 +184,6 @@ def test_vmap_is_elementwise(name: str) -> None:
     assert_close(slopes.numpy(), ours.slope(x).numpy(), Oracle.CLOSED_FORM)
 
 
-def test_a_custom_callable_has_second_derivatives_too() -> None:
-    ours = TorchActivation(custom_activation(_bump))
-    x = torch.linspace(-2.0, 2.0, 11, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(ours, (x,))
-
-
 # --- a user's function: on tensors if it takes them, else through NumPy, and never silently --------------------------
 
 

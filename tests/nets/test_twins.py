@@ -33,12 +33,6 @@ def test_unpacks_into_a_network_and_its_design(X):
     assert twin(X).shape == (300, 3)
 
 
-@pytest.mark.parametrize(("train", "kernel"), [("readout", "ck"), ("all", "ntk")])
-def test_the_kernel_follows_what_is_trained(X, train, kernel):
-    net = DEQNet(nsd.DEQ("tanh", 0.2), 80, 32, 2, train=train)
-    assert explicit_twin(net, X).design.kernel == kernel
-
-
 @pytest.mark.parametrize("train", ["all", "readout"])
 def test_a_model_with_a_bias_gets_a_twin_with_a_bias(X, train):
     net = DEQNet(nsd.DEQ("tanh", 0.3, bias2=0.2), 80, 24, 2, train=train, seed=0)

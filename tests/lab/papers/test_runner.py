@@ -26,7 +26,6 @@ from notsodeep.errors import ConvergenceError, InputError
 from notsodeep.gaussian.activations import custom_activation
 from notsodeep.models import DEQ, Model
 from notsodeep.progress import Message
-from notsodeep_lab.papers import provenance as origin
 from notsodeep_lab.papers.data_files import DATA_VARIABLE
 from notsodeep_lab.papers.experiment import Task
 from notsodeep_lab.papers.experiment_settings import Spec
@@ -248,14 +247,6 @@ def test_provenance_records_how_rows_were_computed(tmp_path: Path) -> None:
     assert session["versions"]["numpy"] == np.__version__
     assert session["machine"]["cores"] >= 1
     assert str(tmp_path) not in json.dumps(record)  # no path of this machine
-
-
-@pytest.mark.skipif(
-    not (Path(__file__).parents[3] / ".git").exists() or "site-packages" in str(origin.__file__),
-    reason="not the code of a checkout",
-)
-def test_provenance_has_the_commit_of_a_checkout() -> None:
-    assert len(str(origin.commit()).split()[0]) == 40
 
 
 # --- mistakes ----------------------------------------------------------------------------------------
