@@ -1,5 +1,6 @@
 """Neural ODEs: against an independent collocation, known limits, networks, and every user of a model."""
 
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -272,3 +273,13 @@ def test_unusable_numbers_are_refused(arguments, words):
 def test_states_that_grow_without_bound_are_refused():
     with pytest.raises(nsd.ConvergenceError, match=r"nodes in time|grows"):
         nsd.conjugate_kernel(nsd.NeuralODE("relu", 9.0, 20.0), X)
+
+
+def test_kinks_away_from_zero_take_seconds():
+    X, begun = np.random.default_rng(0).standard_normal((3, 6)), time.process_time()
+    still, moving = (
+        nsd.conjugate_kernel(nsd.NeuralODE("relu(x-2)", gain, 3, steps=4), X) for gain in (0.0, 1.0)
+    )
+    assert time.process_time() - begun < 5.0
+    np.testing.assert_allclose(still, X @ X.T, rtol=1e-12, atol=1e-12)
+    assert (np.diag(moving) > np.diag(still)).all()
