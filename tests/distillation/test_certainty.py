@@ -25,7 +25,7 @@ from notsodeep.nets import DEQNet
 
 def candidate(seconds: float, expected_error: float, risk: float, agreement: float = 0.99) -> Candidate:
     interval = (agreement - 0.01, agreement + 0.005)
-    return Candidate("", "cut", nn.Module(), agreement, interval, risk, 0.0, seconds, 1, expected_error)
+    return Candidate("", "cut", nn.Module(), agreement, interval, risk, 0.0, seconds, expected_error)
 
 
 def test_the_fastest_certain_candidate_is_chosen() -> None:

@@ -210,14 +210,11 @@ def test_no_faster_candidate_is_certain_and_nearly_as_faithful(small: Distilled)
             assert one.seconds >= small.chosen.seconds
 
 
-def test_fitting_is_better_than_cutting_and_operations_are_counted(small: Distilled) -> None:
+def test_fitting_is_better_than_cutting(small: Distilled) -> None:
     errors = {one.name: one.relative_error for one in small.candidates}
     for count in ("1 step", "2 steps", "3 steps"):
         assert errors[f"cut after {count}, readout refitted"] < errors[f"cut after {count}"]
         assert errors[f"{count} of its own, closed form"] < errors[f"cut after {count}"]
-    operations = {one.name: one.operations for one in small.candidates}
-    assert operations["cut after 2 steps"] == 10 * 40 + 40 * 40 + 40 * 3
-    assert operations["MLP with 40 hidden units"] == 10 * 40 + 40 * 3
 
 
 def test_nothing_of_the_caller_changes(rows: Tensor) -> None:

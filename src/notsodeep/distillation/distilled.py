@@ -115,7 +115,6 @@ class Candidate(Shown):
         risk: the smallest risk at which it is certain that the agreement reaches the target.
         relative_error: root mean square error of the outputs over the standard deviation of the teacher's.
         seconds: measured time of one batch.
-        operations: multiplications with weights for one sample.
         expected_error: estimated on validation rows, by which candidates are ordered.
         tested_risk: the risk that its test had; None if it was not tested, because a faster one promised as much.
     """
@@ -128,7 +127,6 @@ class Candidate(Shown):
     risk: float
     relative_error: float
     seconds: float
-    operations: int
     expected_error: float
     tested_risk: float | None = None
 
@@ -312,7 +310,6 @@ class Distilled(Shown):
                 "steps": one.steps,
                 "chosen": one is self.chosen,
                 "certain": one.certain,
-                "operations": one.operations,
                 "agreement": one.agreement,
                 "interval": list(one.interval),
                 "tested_risk": one.tested_risk,

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from notsodeep.distillation.certainty import (
     agreement,
@@ -361,7 +360,6 @@ def _measured(
                 risk_of_claim(answers, Y, target),
                 relative_error(answers, Y),
                 times[name],
-                _operations(network, X[:1]),
                 _expected_error(network, split.validation),
             )
         )
@@ -412,13 +410,6 @@ def _ways(teacher: Teacher, drafts: Sequence[Draft], split: Split) -> dict[str, 
 def _speedup(ways: dict[str, Callable[[Tensor], Any]], network: Student, X: Tensor) -> float:
     times = seconds_per_call(ways | {"": network}, X)
     return min(time for name, time in times.items() if name) / times[""]
-
-
-def _operations(network: Callable[[Tensor], Tensor], X: Tensor) -> int:
-    """Multiplications of matrices and filters for one sample."""
-    with FlopCounterMode(display=False) as counter:
-        network(X)
-    return int(counter.get_total_flops()) // 2
 
 
 def _expected_error(network: Callable[[Tensor], Tensor], validation: Part) -> float:
