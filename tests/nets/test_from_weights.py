@@ -62,6 +62,7 @@ def test_filters_trained_elsewhere_make_the_same_function(padding: str, pool: bo
         ({"readout": (torch.ones(3), torch.ones(1))}, r"For one output pass a row, \(1, units\)"),
         ({"readout": ([[1.0], [1.0, 2.0]], np.ones(2))}, "readout cannot be read as an array"),
         ({"W": torch.empty(3, 3, device="meta")}, "W must be an ordinary tensor"),
+        ({"W": torch.eye(3).to_sparse()}, "W must be an ordinary tensor"),
         ({"readout": nn.LazyLinear(1)}, "readout must be an ordinary tensor"),
         ({"W": torch.full((3, 3), torch.nan)}, "NaN"),
         ({"W": torch.eye(3) * 1j}, "W must hold real numbers, not torch.complex64"),
