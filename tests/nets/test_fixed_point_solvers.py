@@ -233,6 +233,17 @@ def test_an_expanding_map_is_reported_in_every_way(method: str) -> None:
         assert not ignored.last_solve.converged
 
 
+def test_overflow_ends_the_iteration() -> None:
+    net = _net(
+        "relu", 400.0, 50, solver=SolverOptions(method="iteration", max_steps=100_000), on_failure="ignore"
+    )
+    z = net.features(gaussian_rows(6, 5, 1))
+    assert net.last_solve.steps < 1000
+    assert not net.last_solve.converged
+    # The answer is that of the best state, not of the last one.
+    assert torch.isfinite(z).all()
+
+
 @METHOD
 def test_too_few_steps(method: str) -> None:
     solver = SolverOptions(method=method, max_steps=3)
