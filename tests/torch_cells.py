@@ -260,13 +260,10 @@ HOSTILE: dict[str, Callable[[int], nn.Module]] = {
     "identity": with_weights(_eye),
     "permutation": with_weights(lambda w: _eye(w).roll(1, 0)),
     "rank one": with_weights(lambda w: w[:, :1] @ w[:1]),
-    "constant": with_weights(torch.ones_like),
     "positive": with_weights(torch.abs),
     "mean": with_weights(lambda w: w + w.std()),
     "mean after relu": with_weights(lambda w: w + 0.3 * w.std(), "V", two_layers),
     "half of the columns": with_weights(lambda w: w * (torch.arange(len(w)) < len(w) // 2)),
-    "triangular": with_weights(torch.tril),
-    "circulant": with_weights(lambda w: torch.stack([w[0].roll(k) for k in range(len(w))])),
     "input positive": with_weights(torch.abs, "U"),
     "input one column": with_weights(lambda w: w * (torch.arange(w.shape[1]) == 0), "U"),
     "bias of ones": with_bias(torch.ones_like),
@@ -291,7 +288,6 @@ HOSTILE: dict[str, Callable[[int], nn.Module]] = {
     "counting": _Counting,
     "caching": _Caching,
     "noise": of(lambda s, z, x: 0.9 * s.W(z) + s.U(x) + torch.randn(z.shape[-1])),
-    "softmin": of(lambda s, z, x: s.phi(s.W(z) + s.U(x)), phi=lambda m: nn.Softmin(dim=-1)),
     "max over neighbours": of(lambda s, z, x: s.phi(s.W(z) + s.U(x)), phi=lambda m: nn.MaxPool1d(3, 1, 1)),
 }
 
