@@ -302,14 +302,14 @@ def as_node(value: Any, where: str) -> Node:
 def nodes_of(step: Node) -> list[Node]:
     """List the nodes of an expression, each once and after what it is made from."""
     ordered: dict[int, Node] = {}
-
-    def visit(node: Node) -> None:
-        if id(node) not in ordered:
-            for parent in node.parents:
-                visit(parent)
-            ordered[id(node)] = node
-
-    visit(step)
+    stack = [step]
+    while stack:
+        node = stack[-1]
+        missing = [parent for parent in node.parents if id(parent) not in ordered]
+        if missing:
+            stack.extend(reversed(missing))
+        else:
+            ordered[id(stack.pop())] = node
     return list(ordered.values())
 
 

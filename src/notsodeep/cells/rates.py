@@ -169,10 +169,14 @@ class _Recorded:
         return self.squares.get(vector[0], np.ones((1, 1)))
 
 
-def check_growth(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments) -> None:
+def growth_of(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments) -> Array:
+    """By how much perturbations of the state of each sample grow in a step."""
+    return np.sqrt(Perturbations(cell, layout, terms, moments).radius(np.ones(moments.gram.shape[:2])))
+
+
+def raise_growth(growth: Array) -> None:
     """Raise a ConvergenceError if derivatives of the equilibrium grow without bound."""
-    radius = Perturbations(cell, layout, terms, moments).radius(np.ones(moments.gram.shape[:2]))
-    worst = float(np.sqrt(radius.max(initial=0.0)))
+    worst = float(growth.max(initial=0.0))
     if worst >= 1.0:
         raise ConvergenceError(
             f"The tangent kernel diverges: perturbations of the state grow by {worst:.4g} per step.",
@@ -180,4 +184,4 @@ def check_growth(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moment
         )
 
 
-__all__ = ["Perturbations", "check_growth"]
+__all__ = ["Perturbations", "growth_of", "raise_growth"]

@@ -46,7 +46,7 @@ def loop_step(cell: Cell, layout: Layout, terms: SampleTerms, moments: Moments, 
 
 def _own_moment(layout: Layout, moments: Moments, vector: Vector) -> Array:
     """The second moment of a vector with itself."""
-    return layout.diagonal(moments.of(vector, vector).value)
+    return layout.diagonal(moments.of(vector, vector))
 
 
 def equilibrium_terms(cell: Cell, layout: Layout, gram: Array) -> tuple[SampleTerms, Moments]:

@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from notsodeep.cells.expressions import Dense, Input
+from notsodeep.cells.expressions import Input
 from notsodeep.cells.layouts import Layout
 from notsodeep.cells.structure import Cell, Factor
 from notsodeep.gaussian.activations import Activation
@@ -76,43 +76,6 @@ class SampleTerms:
         )
 
 
-@dataclass(frozen=True)
-class Jet:
-    """A number for each pair, with its derivatives by the unknown second moments (None for zero)."""
-
-    value: Array
-    slopes: tuple[Array | None, ...] = ()
-
-    def __add__(self, other: Jet) -> Jet:
-        if not other.slopes:
-            return Jet(self.value + other.value, self.slopes)
-        if not self.slopes:
-            return Jet(self.value + other.value, other.slopes)
-        pairs = zip(self.slopes, other.slopes, strict=True)
-        return Jet(self.value + other.value, tuple(_plus(one, two) for one, two in pairs))
-
-    def times(self, factor: Array | float) -> Jet:
-        """Return the product with numbers that do not depend on the unknowns."""
-        return Jet(self.value * factor, tuple(None if one is None else one * factor for one in self.slopes))
-
-    def with_slope(self, value: Array, slope: Array) -> Jet:
-        """Return a function of this number, given by its value and derivative."""
-        return Jet(value, tuple(None if one is None else one * slope for one in self.slopes))
-
-    def product(self, other: Jet) -> Jet:
-        """Return the product of two numbers."""
-        return Jet(
-            self.value * other.value,
-            (self.times(other.value) + other.times(self.value)).slopes,
-        )
-
-
-def _plus(one: Array | None, two: Array | None) -> Array | None:
-    if one is None or two is None:
-        return two if one is None else one
-    return one + two
-
-
 def _terms(item: Vector | Atom, combinations: Mapping[Vector, Combination]) -> Combination:
     """The combination of a vector; of an atom the atom itself."""
     return {item: np.ones((1, 1))} if len(item) == 3 else combinations[item]
@@ -152,38 +115,36 @@ class Moments:
         self.unknown = dict(unknown or {})
         self.tangents: dict[int, Array] = {}
         self.derivatives = left.combinations, right.combinations
-        self._known = {pair: Jet(value) for pair, value in (known or {}).items()}
+        self._known = dict(known or {})
         self._tangents: dict[tuple[Atom, Atom], Array] = {}
-        self._duals: dict[tuple[Activation, Vector, Vector], tuple[Jet, Array]] = {}
+        self._duals: dict[tuple[Activation, Vector, Vector], tuple[Array, Array]] = {}
 
     # --- second moments -----------------------------------------------------------------------------------------------
 
-    def of(self, one: Vector, other: Vector) -> Jet:
+    def of(self, one: Vector, other: Vector) -> Array:
         """Return the second moment of two vectors per coordinate."""
         if one == other and one[0] in self.unknown:
-            places = list(self.unknown)
-            value = self.unknown[one[0]]
-            return Jet(value, tuple(np.ones(()) if place == one[0] else None for place in places))
+            return self.unknown[one[0]]
         return self.expanded(one, other)
 
-    def expanded(self, one: Vector, other: Vector) -> Jet:
+    def expanded(self, one: Vector, other: Vector) -> Array:
         """Return the second moment as the sum over pairs of atoms."""
         if isinstance(self.cell.nodes[one[0]], Input):
-            return Jet(self.gram)
-        total = Jet(np.zeros(self.gram.shape))
+            return self.gram
+        total = np.zeros(self.gram.shape)
         for a, own in self.left.combinations[one].items():
             for b, others in self.right.combinations[other].items():
-                jet = self._atoms(a, b)
-                if jet is not None:
-                    total = total + jet.times(own[:, :, None] * others[:, None, :])
+                moment = self._atoms(a, b)
+                if moment is not None:
+                    total = total + moment * (own[:, :, None] * others[:, None, :])
         return total
 
     def recomputed(self, atoms: Iterable[Atom]) -> dict[tuple[Atom, Atom], Array]:
         """Return the second moments of all pairs of these atoms, computed again where they were given."""
         pairs = [(a, b) for a, b in product(atoms, repeat=2) if self._are_correlated(a, b)]
-        return {(a, b): self._compute(a, b).value for a, b in pairs}
+        return {(a, b): self._compute(a, b) for a, b in pairs}
 
-    def _atoms(self, a: Atom, b: Atom) -> Jet | None:
+    def _atoms(self, a: Atom, b: Atom) -> Array | None:
         """The second moment of two atoms; None if it is zero."""
         if not self._are_correlated(a, b):
             return None
@@ -201,30 +162,27 @@ class Moments:
         factors = self.cell.factors[feature[1]]
         return any(other[:2] in self.cell.contents[factor.argument] for factor in factors)
 
-    def _compute(self, a: Atom, b: Atom) -> Jet:
+    def _compute(self, a: Atom, b: Atom) -> Array:
         if "state" in (a[0], b[0]):
             # The state of an earlier step of a loop is expanded when it is needed.
-            return self._vector(a[1:], b) if a[0] == "state" else self._vector(a, b[1:])
+            return self.covariance(a[1:], b) if a[0] == "state" else self.covariance(a, b[1:])
         if a[0] == b[0] == "bias":
-            return Jet(np.full(self.gram.shape, self.cell.nodes[a[1]].variance))  # type: ignore[attr-defined]
+            return np.full(self.gram.shape, self.cell.nodes[a[1]].variance)  # type: ignore[attr-defined]
         if a[0] == b[0] == "field":
             node = self.cell.nodes[a[1]]
             read = self.cell.number(node.parents[0])
-            jet = self.of((read, a[2]), (read, b[2]))
-            if isinstance(node, Dense):
-                return jet.times(node.variance)
-            # Filters and graphs couple positions: there are no derivatives entry by entry.
-            return Jet(node.variance * self.layout.mixed(node, jet.value))  # type: ignore[attr-defined]
+            moment = self.of((read, a[2]), (read, b[2]))
+            return np.asarray(node.variance * self.layout.mixed(node, moment))  # type: ignore[attr-defined]
         if a[0] == b[0] == "feature":
             return self._features(a, b)
-        return self._mixed(a, b, lambda one, two: self._vector(one, two))
+        return self._mixed(a, b, self.covariance)
 
-    def _features(self, a: Atom, b: Atom) -> Jet:
+    def _features(self, a: Atom, b: Atom) -> Array:
         """E of two products of activations: F of correlated factors, means of the others."""
         pairs = self.cell.matches(a[1], b[1])
-        total = Jet(self._rest(a, b, pairs))
+        total = self._rest(a, b, pairs)
         for k, j in pairs:
-            total = total.product(self._factor(a, b, k, j)[0])
+            total = total * self._factor(a, b, k, j)[0]
         return total
 
     def _rest(self, a: Atom, b: Atom, pairs: Sequence[tuple[int, int]]) -> Array:
@@ -238,32 +196,31 @@ class Moments:
                 rest *= self.right.mean(factor, b[2], 0)[:, None, :]
         return rest
 
-    def _factor(self, a: Atom, b: Atom, k: int, j: int) -> tuple[Jet, Array]:
-        """F, with its derivatives, and F' of two correlated factors."""
+    def _factor(self, a: Atom, b: Atom, k: int, j: int) -> tuple[Array, Array]:
+        """F and F' of two correlated factors."""
         factor, other = self.cell.factors[a[1]][k], self.cell.factors[b[1]][j]
         one, two = (factor.argument, a[2]), (other.argument, b[2])
         key = factor.phi, one, two
         if key not in self._duals:
-            jet = self.of(one, two)
+            covariance = self.of(one, two)
             if factor.is_linear:
                 scale = (factor.phi.amplitude * factor.phi.gain) ** 2
-                self._duals[key] = jet.times(scale), np.full(self.gram.shape, scale)
+                self._duals[key] = scale * covariance, np.full(self.gram.shape, scale)
             else:
-                value, slope = self._dual(factor.phi, one, two, jet.value)
-                self._duals[key] = jet.with_slope(value, slope), slope
+                self._duals[key] = self._dual(factor.phi, one, two, covariance)
         return self._duals[key]
 
-    def _mixed(self, a: Atom, b: Atom, moment: Callable[[Vector | Atom, Vector | Atom], Jet]) -> Jet:
+    def _mixed(self, a: Atom, b: Atom, moment: Callable[[Vector | Atom, Vector | Atom], Array]) -> Array:
         """E of a Gaussian atom and a feature, by Stein's lemma: Σ_k cov(atom, u_k) E[φ_k'] Π E[φ_l]."""
         feature, side = (b, self.right) if b[0] == "feature" else (a, self.left)
-        total = Jet(np.zeros(self.gram.shape))
+        total = np.zeros(self.gram.shape)
         for k, factor in enumerate(self.cell.factors[feature[1]]):
             weight = self._mean_slope(feature, side, k)
             vector = factor.argument, feature[2]
             if b[0] == "feature":
-                total = total + moment(a, vector).times(weight[:, None, :])
+                total = total + moment(a, vector) * weight[:, None, :]
             else:
-                total = total + moment(vector, b).times(weight[:, :, None])
+                total = total + moment(vector, b) * weight[:, :, None]
         return total
 
     def _mean_slope(self, feature: Atom, side: SampleTerms, k: int) -> Array:
@@ -275,14 +232,14 @@ class Moments:
                 weight = weight * side.mean(factor, feature[2], 0)
         return weight
 
-    def _vector(self, one: Vector | Atom, two: Vector | Atom) -> Jet:
-        """The covariance of an atom with a vector."""
-        total = Jet(np.zeros(self.gram.shape))
+    def covariance(self, one: Vector | Atom, two: Vector | Atom) -> Array:
+        """Return the covariance of two vectors or atoms."""
+        total = np.zeros(self.gram.shape)
         for a, own in _terms(one, self.left.combinations).items():
             for b, others in _terms(two, self.right.combinations).items():
-                jet = self._atoms(a, b)
-                if jet is not None:
-                    total = total + jet.times(own[:, :, None] * others[:, None, :])
+                moment = self._atoms(a, b)
+                if moment is not None:
+                    total = total + moment * (own[:, :, None] * others[:, None, :])
         return total
 
     # --- tangent moments ----------------------------------------------------------------------------------------------
@@ -319,11 +276,11 @@ class Moments:
             node = self.cell.nodes[a[1]]
             read = self.cell.number(node.parents[0])
             vectors = (read, a[2]), (read, b[2])
-            both = self.of(*vectors).value + self.tangent(*vectors)
+            both = self.of(*vectors) + self.tangent(*vectors)
             return np.asarray(node.variance * self.layout.mixed(node, both))  # type: ignore[attr-defined]
         if a[0] == b[0] == "feature":
             return self._feature_tangent(a, b)
-        return self._mixed(a, b, lambda one, two: Jet(self.expanded_tangent(one, two))).value
+        return self._mixed(a, b, self.expanded_tangent)
 
     def _feature_tangent(self, a: Atom, b: Atom) -> Array:
         pairs = self.cell.matches(a[1], b[1])
@@ -337,9 +294,9 @@ class Moments:
             term = rest * factors[place][1] * self.tangent(*vectors)
             for other, (value, _) in enumerate(factors):
                 if other != place:
-                    term = term * value.value
+                    term = term * value
             total += term
         return total
 
 
-__all__ = ["Atom", "Combination", "DualOf", "Jet", "Moments", "SampleTerms", "Vector"]
+__all__ = ["Atom", "Combination", "DualOf", "Moments", "SampleTerms", "Vector"]

@@ -35,6 +35,9 @@ class PairEquation:
 CLOSE = 1e-11
 # Largest E|u ∓ v|²/(s s') that is carried through a smooth function to first order.
 APART = 1e-10
+# Width of a segment that a Gauss-Legendre rule integrates to all digits.
+NARROW = 1e-2
+NARROW_POINTS, NARROW_WEIGHTS = np.polynomial.legendre.leggauss(5)
 
 
 @dataclass
@@ -68,6 +71,17 @@ class NearPairs:
         """Opposite signals stay opposite through odd functions only."""
         if not odd:
             self.keep(self.sign > 0)
+
+    def enter(self, weight: float, inject: float, constant: float) -> None:
+        """Move distances into a layer that reads signals with variance `weight` and the rows with `inject`."""
+        if inject:
+            # Signals that an even function made parallel are not: their inputs are still opposite.
+            self.keep(self.sign == self.rows_sign)
+        self.distance = weight * self.distance + inject * self.rows_distance
+        if constant:
+            # A bias turns neither opposite rows into opposite signals nor parallel ones into parallel ones.
+            self.keep_parallel(odd=False)
+            self.angle = np.full_like(self.angle, np.nan)
 
     def correct(
         self,
@@ -168,7 +182,13 @@ def _along(shape: PiecewiseLinear, s1: Array, s2: Array) -> tuple[Array, Array]:
     rise = slopes[segments[0]] * scales[0] - slopes[segments[1]] * scales[1]
     step = intercepts[segments[0]] - intercepts[segments[1]]
     level = (slopes[segments[0]] * slopes[segments[1]] * zeroth).sum(axis=1)
-    return level, (rise**2 * second + 2.0 * rise * step * first + step**2 * zeroth).sum(axis=1)
+    squares = rise**2 * second + 2.0 * rise * step * first + step**2 * zeroth
+    # Between the two images of a knot the terms cancel: there the square itself is integrated.
+    width = bounded[:, 1:] - bounded[:, :-1]
+    points = middle[..., None] + 0.5 * width[..., None] * NARROW_POINTS
+    values = (rise[..., None] * points + step[..., None]) ** 2 * np.exp(-0.5 * np.minimum(points**2, 1400.0))
+    narrow = 0.5 * width * (values @ NARROW_WEIGHTS) / np.sqrt(2.0 * np.pi)
+    return level, np.where(width < NARROW, narrow, squares).sum(axis=1)
 
 
 def find(

@@ -116,7 +116,7 @@ def _predict(model: CellModel, layout: Layout, gram: Array) -> _Predicted:
     last = cell.last, curve.shape[1] - 1
     errors = [np.ones(len(curve))]
     for step in range(curve.shape[1] - 1):
-        cross = _of_samples(layout, layout.diagonal(moments.of((cell.last, step), last).value), np.mean)
+        cross = _of_samples(layout, layout.diagonal(moments.of((cell.last, step), last)), np.mean)
         square = norms[:, step] + norms[:, -1] - 2.0 * cross
         errors.append(np.sqrt(np.maximum(square, 0.0) / np.maximum(norms[:, -1], 1e-300)))
     known = np.stack(errors, axis=1)
@@ -134,12 +134,12 @@ def _trajectory(model: CellModel, layout: Layout, gram: Array) -> tuple[Moments,
     for step in range(MOST_STEPS):
         loop_step(cell, layout, terms, moments, step)
         place = cell.last, step
-        size = _of_samples(layout, layout.diagonal(moments.of(place, place).value), np.mean)
+        size = _of_samples(layout, layout.diagonal(moments.of(place, place)), np.mean)
         if not step:
             curve.append(np.ones(len(size)))
         else:
             before = cell.last, step - 1
-            cross = _of_samples(layout, layout.diagonal(moments.of(before, place).value), np.mean)
+            cross = _of_samples(layout, layout.diagonal(moments.of(before, place)), np.mean)
             square = np.maximum(norms[-1] + size - 2.0 * cross, 0.0)
             curve.append(np.sqrt(square / np.maximum(size, 1e-300)))
         norms.append(size)

@@ -271,7 +271,7 @@ def _rate(model: Any, norm: float) -> float:
         layout = Layout("own")
         solved = equilibrium_terms(model.cell, layout, X[None] ** 2)
         last = model.cell.last, 0
-        if not solved[1].of(last, last).value.any():
+        if not solved[1].of(last, last).any():
             return np.nan
         return float(Perturbations(model.cell, layout, *solved).rate()[0, 0])
     except ConvergenceError:

@@ -30,6 +30,7 @@ from notsodeep.learning.trained_kernel import TrainedKernel, is_correct
 from notsodeep.models import DEQ, ConvDEQ, Equilibrium, GraphDEQ, Loop, Program, Samples
 from notsodeep.models.cell_models import CellModel
 from notsodeep.models.cell_programs import CellProgram
+from notsodeep.models.cell_rows import CellRows
 from notsodeep.models.cell_shorthands import expression_of
 from notsodeep.progress import Report, reported
 from notsodeep.validation import Array, IntArray, as_count, as_number, frozen, label_codes
@@ -71,7 +72,8 @@ class TwoSteps(Loop):
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The recursion along the diagonal."""
         ends = self.steps, self.right_steps
-        return CellProgram(self.cell, max(ends), left, right or left, kernels, ends)
+        program = CellRows if self.cell.samples == "rows" else CellProgram
+        return program(self.cell, max(ends), left, right or left, kernels, ends)
 
 
 @step_kernel.register(DEQ)

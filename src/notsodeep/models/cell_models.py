@@ -18,6 +18,7 @@ from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.serial import activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
 from notsodeep.models.cell_programs import CellProgram
+from notsodeep.models.cell_rows import CellRows
 from notsodeep.models.cell_shorthands import model_of
 from notsodeep.models.convolutional import as_images
 from notsodeep.models.protocol import Model, Program, Samples, WriteActivation
@@ -69,13 +70,19 @@ class CellModel:
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Program:
         """The program of the cell; that of a compiled model where the cell is one."""
+        if self.cell.samples == "rows":
+            if Kernel.NTK_PAPER in kernels and self.shorthand is None:
+                raise InputError(
+                    f"The kernel {Kernel.NTK_PAPER.value!r} is the papers', of a DEQ. Use 'ntk'."
+                )
+            return CellRows(self.cell, self.steps, left, right, kernels)
         if self.shorthand is not None:
             return self.shorthand.prepare(left, right, kernels)
         for kernel in kernels:
             if kernel not in (Kernel.CK, Kernel.NTK):
                 raise InputError(
-                    f"The kernel {kernel.value!r} is not defined for general cells: use 'ck' (conjugate_kernel) or "
-                    "'ntk' (tangent_kernel)."
+                    f"The kernel {kernel.value!r} is not defined for general cells of images and graphs: use 'ck' "
+                    "(conjugate_kernel) or 'ntk' (tangent_kernel)."
                 )
         self._check_graph(left, right)
         return CellProgram(self.cell, self.steps, left, right, kernels)

@@ -1,4 +1,4 @@
-"""Tiles of the kernels of cells: Newton's method for pairs of rows, plain iteration for images and graphs."""
+"""Tiles of the kernels of cells of images and graphs, whose positions are coupled: by plain iteration."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from math import prod
 import numpy as np
 
 from notsodeep.cells.layouts import Layout
-from notsodeep.cells.rates import check_growth
+from notsodeep.cells.rates import growth_of, raise_growth
 from notsodeep.cells.sample_terms import cut_nodes, equilibrium_terms, loop_terms, settle_exceptions
-from notsodeep.cells.second_moments import Jet, Moments, SampleTerms, Vector
+from notsodeep.cells.second_moments import Moments, SampleTerms, Vector
 from notsodeep.cells.structure import Cell
 from notsodeep.duals.dual import Dual, DualEvidence
 from notsodeep.duals.sides import Side
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.programs import EntrywiseTile, is_kinked, slope_rounding
+from notsodeep.models.programs import EntrywiseTile, slope_rounding
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
 from notsodeep.models.tiling import mirror_lower
 from notsodeep.results import KernelInfo
 from notsodeep.validation import Array
 
-# Steps of Newton's method and of plain iteration; relative changes at which F is evaluated to all digits, after which
-# the next evaluation is the last for conjugate and for tangent kernels, and at which plain iteration ends.
-NEWTON_STEPS, PLAIN_STEPS = 40, 5000
-ROUGH, SHORT, SETTLED = 1e-3, 1e-7, 2e-14
+# Steps of plain iteration, and the relative change at which it ends.
+PLAIN_STEPS, SETTLED = 5000, 2e-14
 # Samples on a side of a tile: images are computed in smaller ones.
 STACKED_SIDE, PAIRED_ENTRIES = 64, 1 << 20
 
@@ -44,10 +42,8 @@ class _Tile:
     left: SampleTerms
     right: SampleTerms
     gram: Array
-    rough: bool = False
     evidence: DualEvidence = field(default_factory=DualEvidence)
     turned: float = 0.0
-    last_move: Array | None = None
 
 
 class CellProgram:
@@ -73,8 +69,6 @@ class CellProgram:
     ) -> None:
         self.cell, self.steps, self.kernels = cell, steps, kernels
         self.tangent = any(kernel.is_tangent for kernel in kernels)
-        # At a kink F' follows the root of a step.
-        self.short = SETTLED if any(map(is_kinked, cell.activations)) else SHORT
         self.samples = left.values, (right or left).values
         self.symmetric = right is None
         self.positions = left.values.shape[2:] if cell.samples == "images" else ()
@@ -90,7 +84,7 @@ class CellProgram:
         self._prepare_duals()
         self.checks = list(self._checks.values())
         count = prod(self.positions)
-        self.tile_side = {"rows": 256, "graph": len(left.values), "stacked": STACKED_SIDE}.get(
+        self.tile_side = {"graph": len(left.values), "stacked": STACKED_SIDE}.get(
             self.layout.kind, max(1, int(PAIRED_ENTRIES**0.5) // max(count, 1))
         )
 
@@ -108,9 +102,9 @@ class CellProgram:
             terms, unknown = loop_terms(self.cell, own, gram, self.steps)[0], {}
         else:
             terms, moments = equilibrium_terms(self.cell, own, gram)
-            unknown = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in self.cuts}
+            unknown = {cut: moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts}
             if self.tangent:
-                check_growth(self.cell, own, terms, moments)
+                raise_growth(growth_of(self.cell, own, terms, moments))
         if graph:
             return terms.arranged((1, len(values)), np.ascontiguousarray), unknown
         count, number = max(prod(self.positions), 1), len(values)
@@ -149,14 +143,14 @@ class CellProgram:
             dual.careful = True
 
     def start(self) -> Array:
-        """The Gram matrix of rows; an empty array of the shape of the kernel for images."""
-        if self.layout.kind in ("rows", "graph"):
+        """The Gram matrix of a graph; an empty array of the shape of the kernel for images."""
+        if self.layout.kind == "graph":
             return np.asarray(self.samples[0] @ self.samples[1].T)
         return np.empty((len(self.samples[0]), len(self.samples[1])))
 
     def tile(self, c: Array, rows: slice, columns: slice, *, diagonal: bool) -> EntrywiseTile:
         """The kernels of a rectangle of pairs."""
-        if self.layout.kind in ("rows", "graph"):
+        if self.layout.kind == "graph":
             gram = c[None]
         else:
             gram = self.layout.gram(self.samples[0][rows], self.samples[1][columns])
@@ -171,12 +165,7 @@ class CellProgram:
             gram,
         )
         moments, tangents, info = self._solve(tile)
-        state = moments.expanded(*self.ends)
-        value = state.value
-        if tile.last_move is not None:
-            for slope, move in zip(state.slopes, tile.last_move, strict=False):
-                value = value if slope is None else value + slope * move
-        kernels = {Kernel.CK: self._read(value, diagonal)}
+        kernels = {Kernel.CK: self._read(moments.expanded(*self.ends), diagonal)}
         if self.tangent:
             moments.tangents = dict(tangents)
             for ends in self._earlier_ends():
@@ -223,7 +212,7 @@ class CellProgram:
         if tile.diagonal and one == two:
             place = np.arange(c.shape[1])
             c[:, place, place] = bound[:, place, place]
-        evidence = self._duals[phi].tiles(left, right, c, value, slope, rough=tile.rough)
+        evidence = self._duals[phi].tiles(left, right, c, value, slope)
         tile.evidence = tile.evidence.merge(evidence)
         settle_exceptions(left, right, value, slope, diagonal=tile.diagonal and one == two)
         if note:
@@ -252,8 +241,6 @@ class CellProgram:
             for ends in self._earlier_ends():
                 moments.expanded(*ends)
             return moments, {}, self._info(tile, 0, 0.0, 0.0)
-        if self.layout.kind == "rows":
-            return self._newton(tile)
         return self._iteration(tile)
 
     def _bounds(self, tile: _Tile) -> dict[int, Array]:
@@ -271,73 +258,6 @@ class CellProgram:
         part = self.solved[which][1][cut]
         return np.diagonal(part, axis1=1, axis2=2) if self.cell.samples == "graph" else part
 
-    def _newton(self, tile: _Tile) -> tuple[Moments, dict[int, Array], KernelInfo]:
-        """Newton's method for the second moments of the cut nodes, pair by pair."""
-        bounds = self._bounds(tile)
-        norms = [np.einsum("ij,ij->i", part, part) for part in self.samples]
-        scale = np.sqrt(np.maximum(norms[0][tile.rows, None] * norms[1][None, tile.columns], 1e-300))
-        angle = np.clip(tile.gram / scale, -1.0, 1.0)
-        unknown = {cut: bounds[cut] * angle for cut in self.cuts}
-        place = np.arange(tile.gram.shape[1])
-        if tile.diagonal:
-            # A sample of zeros has no angle, but may have a state.
-            for cut in self.cuts:
-                unknown[cut][:, place, place] = bounds[cut][:, place, place]
-        tile.rough, largest = True, np.inf
-        for step in range(1, NEWTON_STEPS + 1):
-            final = not tile.rough and largest <= self.short
-            tile.evidence = DualEvidence()
-            moments = self._moments(tile, unknown, note=not tile.rough)
-            jets = [moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts]
-            gaps = np.stack([jet.value - unknown[cut] for jet, cut in zip(jets, self.cuts, strict=True)])
-            matrix = self._jacobian(jets, tile.gram.shape)
-            moves = _solved(matrix, gaps)
-            if not np.isfinite(moves).all():
-                # The caller notices it, and computes all pairs again by quadrature.
-                return moments, dict(unknown), self._info(tile, step, np.inf, 0.0)
-            if tile.diagonal:
-                moves[:, :, place, place] = 0.0
-            before, largest = largest, 0.0
-            moved = {}
-            for move, cut in zip(moves, self.cuts, strict=True):
-                moved[cut] = np.clip(unknown[cut] + move, -bounds[cut], bounds[cut])
-                size = np.abs(moved[cut] - unknown[cut]) / np.maximum(bounds[cut], 1e-300)
-                largest = max(largest, float(size.max()))
-            # The last step is added to the conjugate kernel to first order; F' needs one evaluation more.
-            if final or (not tile.rough and largest <= (SETTLED if self.tangent else self.short)):
-                tangents = self._tangents(moments, matrix) if self.tangent else {}
-                tile.last_move = moves
-                residual = (
-                    largest if self.tangent else max(10.0, largest / max(before**2, 1e-300)) * largest**2
-                )
-                return moments, tangents, self._info(tile, step, residual, _norm(matrix))
-            unknown = moved
-            tile.rough = tile.rough and (largest > ROUGH and step < NEWTON_STEPS // 2)
-            if not tile.rough and largest >= 0.5 * before and largest < 1e-11:
-                # Rounding prevents shorter steps: this is the last one.
-                largest = 0.0
-        raise ConvergenceError(
-            f"The covariances of some pairs did not converge: the last Newton step was {largest:.2g}.",
-            "Lower the variances of the weights: the cell is close to losing its equilibrium.",
-        )
-
-    def _jacobian(self, jets: list[Jet], shape: tuple[int, ...]) -> Array:
-        """Derivatives of the second moments of cut nodes by each other, (cuts, cuts, *shape)."""
-        matrix = np.zeros((len(jets), len(jets), *shape))
-        for row, jet in enumerate(jets):
-            for column, slope in enumerate(jet.slopes):
-                if slope is not None:
-                    matrix[row, column] = slope
-        return matrix
-
-    def _tangents(self, moments: Moments, matrix: Array) -> dict[int, Array]:
-        """Tangent moments of the cut nodes: a linear equation with the matrix of Newton's method."""
-        moments.tangents = {cut: np.zeros(moments.gram.shape) for cut in self.cuts}
-        forcing = np.stack([moments.expanded_tangent((cut, 0), (cut, 0)) for cut in self.cuts])
-        solution = _solved(matrix, forcing)
-        moments.forget_tangents()
-        return dict(zip(self.cuts, solution, strict=True))
-
     def _iteration(self, tile: _Tile) -> tuple[Moments, dict[int, Array], KernelInfo]:
         """Plain iteration, where filters or a graph couple the positions."""
         bounds = self._bounds(tile)
@@ -349,7 +269,7 @@ class CellProgram:
         for step in range(1, PLAIN_STEPS + 1):  # noqa: B007
             tile.evidence = DualEvidence()
             moments = self._moments(tile, unknown)
-            fresh = {cut: moments.expanded((cut, 0), (cut, 0)).value for cut in self.cuts}
+            fresh = {cut: moments.expanded((cut, 0), (cut, 0)) for cut in self.cuts}
             largest = _largest(fresh, unknown, bounds)
             rate = largest / before if before < np.inf and largest > 1e-12 else rate
             unknown, stuck = fresh, largest < 1e-12 and largest >= 0.5 * before
@@ -401,29 +321,6 @@ class CellProgram:
         for phi in self.cell.activations:
             info = info.with_caveat(phi.caveat, phi.shape.inaccuracy / margin) if phi.caveat else info
         return info
-
-
-def _solved(matrix: Array, right: Array) -> Array:
-    """(1 - matrix)⁻¹ right for each pair, the matrix (k, k, …)."""
-    if len(matrix) == 1:
-        return np.asarray(right / (1.0 - matrix[0]))
-    if len(matrix) == 2:
-        a, b, c, d = 1.0 - matrix[0, 0], -matrix[0, 1], -matrix[1, 0], 1.0 - matrix[1, 1]
-        over = 1.0 / (a * d - b * c)
-        return np.stack([(d * right[0] - b * right[1]) * over, (a * right[1] - c * right[0]) * over])
-    system = np.eye(len(matrix)) - np.moveaxis(matrix, (0, 1), (-2, -1))
-    solved = np.asarray(np.linalg.solve(system, np.moveaxis(right, 0, -1)[..., None]), dtype=np.float64)
-    return np.moveaxis(solved[..., 0], -1, 0)
-
-
-def _norm(matrix: Array) -> float:
-    """The largest spectral radius, by row sums where these suffice."""
-    sums = float(np.abs(matrix).sum(axis=1).max(initial=0.0))
-    if sums < 0.99 or len(matrix) == 1:
-        return min(sums, 1.0)
-    flat = np.moveaxis(matrix.reshape(*matrix.shape[:2], -1), 2, 0)
-    step = max(1, len(flat) // 4096)
-    return min(float(np.abs(np.linalg.eigvals(flat[::step])).max()), 1.0)
 
 
 def _largest(new: dict[int, Array], old: dict[int, Array], bounds: dict[int, Array]) -> float:

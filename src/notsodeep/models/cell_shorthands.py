@@ -10,7 +10,7 @@ import numpy as np
 from notsodeep.cells import expressions as ex
 from notsodeep.errors import InputError
 from notsodeep.models.convolutional import ConvDEQ
-from notsodeep.models.deq import DEQ, RecurrentModel
+from notsodeep.models.deq import DEQ, recurrent_step
 from notsodeep.models.graph import GraphDEQ
 from notsodeep.models.protocol import Model
 
@@ -25,27 +25,16 @@ def expression_of(model: Any) -> ex.Node:
 
 
 @expression_of.register
-def _(model: DEQ) -> ex.Node:
-    return _recurrent(model, ex.dense(ex.state(), model.sigma_a2), ex.dense(ex.input(), model.sigma_b2))
-
-
-@expression_of.register
 def _(model: ConvDEQ) -> ex.Node:
     filters = model.filter_size, model.padding
     state, read = ex.conv(ex.state(), model.sigma_a2, *filters), ex.conv(ex.input(), model.sigma_b2, *filters)
-    return (ex.pool if model.readout == "pool" else ex.flatten)(_recurrent(model, state, read))
+    return (ex.pool if model.readout == "pool" else ex.flatten)(recurrent_step(model, state, read))
 
 
 @expression_of.register
 def _(model: GraphDEQ) -> ex.Node:
     state = ex.graph(ex.state(), model.propagation, model.sigma_a2)
-    return _recurrent(model, state, ex.graph(ex.input(), model.propagation, model.sigma_b2))
-
-
-def _recurrent(model: RecurrentModel, state: ex.Node, read: ex.Node) -> ex.Node:
-    """φ(state + input + bias)."""
-    entering = state + read
-    return ex.activation(ex.bias(entering, model.bias2) if model.bias2 else entering, model.activation)
+    return recurrent_step(model, state, ex.graph(ex.input(), model.propagation, model.sigma_b2))
 
 
 def model_of(step: ex.Node, steps: int | None) -> Model | None:

@@ -21,7 +21,7 @@ from notsodeep.models.explicit import FeedforwardModel, layer_words
 from notsodeep.models.field_equilibrium import TOLERANCE
 from notsodeep.models.image_programs import ImageEquilibrium, ImageFeedforward
 from notsodeep.models.mixing import PADDINGS, Convolution
-from notsodeep.models.programs import Feedforward, LayerInput
+from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import Program, Samples, WriteActivation
 from notsodeep.validation import Array, as_count, as_number, as_real, one_of
 
@@ -262,8 +262,7 @@ class ConvExplicit(FeedforwardModel, ImageModel):
         self._check_kernels(kernels)
         _check_channels(left, right)
         if left.values[0, 0].size == 1:
-            tangent = any(kernel.is_tangent for kernel in kernels)
-            return Feedforward(self.inputs, _rows(left), right and _rows(right), tangent)
+            return self.dense.prepare(_rows(left), right and _rows(right), kernels)
         layers, mixing = list(self.inputs), self._mixing(left)
         return ImageFeedforward(layers, mixing, self.readout, left, right, kernels, _as_tolerance(tolerance))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, cast
 
-from notsodeep.duals.near_parallel import PairEquation
+from notsodeep.cells import expressions as cells
+from notsodeep.cells.structure import Cell
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.activations import activation as as_activation
 from notsodeep.gaussian.moments import mean_derivative, solve_variance
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping, number
 from notsodeep.kernel_names import Kernel
+from notsodeep.models.cell_rows import CellRows
 from notsodeep.models.explicit import Explicit
-from notsodeep.models.programs import Equilibrium, Feedforward, LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
 from notsodeep.models.variances import largest_recurrent_variance
 from notsodeep.validation import as_variance
@@ -29,6 +31,12 @@ def refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]}, a variance: the square of a standard deviation?" if near else ""
         raise TypeError(f"There is no argument {name!r}.{hint} Known: {', '.join(known)}.")
+
+
+def recurrent_step(model: RecurrentModel, state: cells.Node, read: cells.Node) -> cells.Node:
+    """φ(state + input + bias)."""
+    entering = state + read
+    return cells.activation(cells.bias(entering, model.bias2) if model.bias2 else entering, model.activation)
 
 
 class RecurrentModel:
@@ -130,10 +138,20 @@ class DEQ(RecurrentModel, RowModel):
         refuse_unknown(unknown, VARIANCES)
         self._set_variances(activation, sigma_a2, sigma_b2, bias2)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Equilibrium:
+    @property
+    def step(self) -> cells.Node:
+        """One step as an expression of `notsodeep.cells`."""
+        state, read = cells.dense(cells.state(), self.sigma_a2), cells.dense(cells.input(), self.sigma_b2)
+        return recurrent_step(self, state, read)
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The checked structure of the step."""
+        return Cell(self.step)
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> CellRows:
         """One equation for each pair of samples, (3.5)."""
-        equation = PairEquation(self.sigma_a2, self.sigma_b2, self.bias2)
-        return Equilibrium(self.activation, equation, left, right, kernels)
+        return CellRows(self.cell, None, left, right, kernels)
 
     def unrolled(self, depth: int) -> UnrolledDEQ:
         """The DEQ cut after `depth` layers whose weights are not tied, (3.12)."""
@@ -171,13 +189,9 @@ class UnrolledDEQ(RowModel):
         """The same cut of the centred DEQ."""
         return UnrolledDEQ(self.deq.centred(tau0), self.depth)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
-        """The layer recursion with the input injected again at every layer."""
-        deq, tangent = self.deq, any(kernel.is_tangent for kernel in kernels)
-        first = LayerInput(deq.activation, deq.sigma_b2, constant=deq.bias2)
-        later = LayerInput(deq.activation, deq.sigma_a2, deq.sigma_b2, deq.bias2)
-        layers = (first, *[later] * (self.depth - 1))
-        return Feedforward(layers, left, right, tangent, sum_of_features=True)
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> CellRows:
+        """The step repeated, with the input injected again at every layer."""
+        return CellRows(self.deq.cell, self.depth, left, right, kernels)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
@@ -202,4 +216,4 @@ class UnrolledDEQ(RowModel):
         return f"{self.deq} cut after {self.depth} layers"
 
 
-__all__ = ["DEQ", "VARIANCES", "RecurrentModel", "UnrolledDEQ", "refuse_unknown"]
+__all__ = ["DEQ", "VARIANCES", "RecurrentModel", "UnrolledDEQ", "recurrent_step", "refuse_unknown"]

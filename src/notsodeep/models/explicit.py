@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self, cast
 
+from notsodeep.cells import expressions as cells
+from notsodeep.cells.structure import Cell
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.activations import activation as as_activation
 from notsodeep.gaussian.moments import mean_derivative, second_moment
 from notsodeep.gaussian.serial import activation_from_dict, activation_to_dict, mapping
 from notsodeep.kernel_names import Kernel
-from notsodeep.models.programs import Feedforward, LayerInput
+from notsodeep.models.cell_rows import CellRows
+from notsodeep.models.plan import EVERY
+from notsodeep.models.programs import LayerInput
 from notsodeep.models.protocol import RowModel, Samples, WriteActivation, as_tau
 from notsodeep.models.variances import largest_layer_variance
 from notsodeep.validation import as_variance
@@ -132,9 +137,26 @@ class Explicit(FeedforwardModel, RowModel):
     ) -> None:
         self._set_layers(layers, weights, inject, bias2)
 
-    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> Feedforward:
+    @property
+    def step(self) -> cells.Node:
+        """The network as an expression of `notsodeep.cells`, without a state."""
+        read = cells.input()
+        signal: cells.Node = read
+        for layer in self.inputs:
+            entering = cells.dense(signal, layer.weight)
+            entering = entering + cells.dense(read, layer.inject) if layer.inject else entering
+            entering = cells.bias(entering, layer.constant) if layer.constant else entering
+            signal = cells.activation(entering, layer.phi)
+        return signal
+
+    @cached_property
+    def cell(self) -> Cell:
+        """The checked structure of the network."""
+        return Cell(self.step, from_zero=True)
+
+    def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> CellRows:
         """The layer recursion (3.11), with injection (7.9)."""
-        return Feedforward(self.inputs, left, right, any(kernel.is_tangent for kernel in kernels))
+        return CellRows(self.cell, 1, left, right, kernels, paper=EVERY)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again.

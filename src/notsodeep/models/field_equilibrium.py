@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from notsodeep.duals.dual import Dual, DualEvidence
 from notsodeep.duals.sides import Side
+from notsodeep.duals.strips import OPTIONS
 from notsodeep.errors import ConvergenceError
 from notsodeep.gaussian.moments import second_moment
 from notsodeep.models.field_newton import adjoint, carry, newton
 from notsodeep.models.mixing import Systems
-from notsodeep.models.newton import ROUNDING_OF_ONE, CovarianceSolution, guess_dual
+from notsodeep.models.programs import ROUNDING_OF_ONE, guess_terms
 from notsodeep.models.variances import moment_at
 from notsodeep.validation import Array, IntArray
 
@@ -35,6 +37,28 @@ GUESSED = 1e-4
 
 # Entries (row, column) of a tile where a variable meets itself, at every place of the stack.
 Own = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True)
+class CovarianceSolution:
+    """The solution of the equation of the covariances for all pairs of a tile or field.
+
+    Attributes:
+        value: F.
+        slope: F'.
+        covariance: Λ.
+        steps: Newton steps.
+        residual: bound on what the last step leaves, of a correlation and of F' relative to √(E1 E1'); of a field
+            the largest residual relative to √(q q').
+        evidence: how F was evaluated.
+    """
+
+    value: Array
+    slope: Array
+    covariance: Array
+    steps: int
+    residual: float
+    evidence: DualEvidence
 
 
 @dataclass(frozen=True)
@@ -97,7 +121,7 @@ def solve(
         left: the variables of the rows.
         right: the variables of the columns.
         entering: b.
-        guesses: what `guess_terms` gives for both sides.
+        guesses: what `growing_guess` gives for both sides.
         systems: how positions are mixed.
         own: entries where a variable meets itself.
     """
@@ -151,3 +175,41 @@ def adjoint_products(equation: FieldEquation, solution: CovarianceSolution, syst
     adjoint(solution.slope.reshape(-1), systems.arguments, equation.feedback, goal, result.reshape(-1))
     result *= solution.covariance
     return result
+
+
+# --- a first guess of the covariances, from moments of one variable ---------------------------------------------------
+
+
+def growing_guess(side: Side, alone: Array) -> Array:
+    """`guess_terms` and √(q/b); `alone` is b of a variable with itself."""
+    q = side.variances
+    growth = np.sqrt(np.divide(q, alone, out=np.ones_like(q), where=alone > 0.0))
+    return np.concatenate([guess_terms(side), growth[None]])
+
+
+@njit(**OPTIONS)
+def guess_dual(left, right, odd, entering, scale, covariance, value, slope):  # type: ignore[no-untyped-def]
+    """An approximation of F and F' that is exact at ρ = 0 and, for equal variances, at ρ = 1.
+
+    F ≈ M_0M_0' + M_1M_1'c + (α + β ρ²) ρ^p, p = 2, or 3 for an odd activation, at the correlations of `entering`.
+    `left` and `right` (5, stack, n) have M_0, M_1, the roots of what they leave of S and of q E1, from which α and β
+    follow, and the factors that turn `entering` into a covariance with its correlation.
+    """
+    power = 3.0 if odd else 2.0
+    for t in range(covariance.shape[0]):
+        for i in range(covariance.shape[1]):
+            c, most, values, rise = covariance[t, i], scale[t, i], value[t, i], slope[t, i]
+            enters, growth, growths = entering[t, i], left[4, t, i], right[4, t]
+            means, rises, rests, steeps = right[0, t], right[1, t], right[2, t], right[3, t]
+            mean, first, rest, steep = left[0, t, i], left[1, t, i], left[2, t, i], left[3, t, i]
+            for j in range(len(c)):
+                near, start = most[j] * (1.0 - ROUNDING_OF_ONE), enters[j] * growth * growths[j]
+                c[j] = most[j] if start > near else (-most[j] if start < -near else start)
+            for j in range(len(c)):
+                whole = rest * rests[j]
+                beta = min(max(0.5 * (steep * steeps[j] - power * whole), 0.0), whole)
+                alpha, rho = whole - beta, c[j] / most[j]
+                x = rho * rho
+                lead = x if odd else rho
+                values[j] = mean * means[j] + first * rises[j] * c[j] + (alpha + beta * x) * lead * rho
+                rise[j] = first * rises[j] + (power * alpha + (power + 2.0) * beta * x) * lead / most[j]

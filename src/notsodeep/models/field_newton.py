@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from notsodeep.models.mixing import OPTIONS, average
-from notsodeep.models.newton import ROUNDING_OF_ONE
+from notsodeep.models.programs import ROUNDING_OF_ONE
 
 # Rows of the work array behind the two of `average`: right-hand side, weights of the residual, slopes, the solution
 # and the last change of it.

@@ -19,11 +19,11 @@ from notsodeep.models.field_equilibrium import (
     Own,
     adjoint_products,
     evaluate,
+    growing_guess,
     set_own,
     solve,
 )
 from notsodeep.models.mixing import Convolution, Systems
-from notsodeep.models.newton import guess_terms
 from notsodeep.models.programs import EntrywiseTile, LayerInput
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
@@ -323,7 +323,7 @@ class ImageEquilibrium(ImageProgram):
     def guess(self, side: Side, forcing: Array) -> Array:
         """What `solve` starts from."""
         layer = self.layers[0]
-        return guess_terms(side, layer.inject * forcing + layer.constant)
+        return growing_guess(side, layer.inject * forcing + layer.constant)
 
     def _info(self, steps: int, residual: float, rate: float, evidence: DualEvidence) -> KernelInfo:
         """The error of F and the residual, both as the fixed point carries them on, relative to √(S S').

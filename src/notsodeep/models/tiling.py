@@ -97,7 +97,7 @@ def _reported(results: Iterable[KernelInfo], total: int, report: Report) -> Iter
         yield result
 
 
-# --- compiled loops: into a matrix and its mirror image, and from G and F' to the other kernels ----------------------
+# --- compiled loops: into a matrix and its mirror image ----------------------
 
 # Side of the squares by which a tile is turned: both of its images are in the cache.
 SQUARE = 16
@@ -138,24 +138,3 @@ def mirror_lower(tile):  # type: ignore[no-untyped-def]
             for i in range(begin, min(begin + SQUARE, size)):
                 for j in range(max(first, i + 1), min(first + SQUARE, size)):
                     tile[i, j] = tile[j, i]
-
-
-@njit(**OPTIONS)
-def equilibrium_tile(c, features, slope, feedback, gain, constant, resolve, carry, features_carried, result):  # type: ignore[no-untyped-def]
-    """Λ = feedback G + gain c + constant; then Λ/(1 - feedback D), times D and plus G, as the flags say.
-
-    `features_carried` has G/(1 - feedback D) in the place of all that.
-    """
-    rows, columns = c.shape
-    for i in range(rows):
-        for j in range(columns):
-            result[i, j] = feedback * features[i, j] + gain * c[i, j] + constant
-        if features_carried:
-            for j in range(columns):
-                result[i, j] = features[i, j] / (1.0 - feedback * slope[i, j])
-        elif carry:
-            for j in range(columns):
-                result[i, j] = features[i, j] + slope[i, j] * result[i, j] / (1.0 - feedback * slope[i, j])
-        elif resolve:
-            for j in range(columns):
-                result[i, j] /= 1.0 - feedback * slope[i, j]
