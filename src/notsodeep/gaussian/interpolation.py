@@ -22,7 +22,7 @@ TOLERANCE = 2e-15
 NOTHING = 1e-16
 # log q is rounded outwards to multiples of this where coefficients are kept: data sets that are alike share them.
 LOG_STEP = 0.125
-KEPT = 256
+KEPT = 1024
 _SERIES: dict[Hashable, Array] = {}
 
 

@@ -134,7 +134,7 @@ class _Tile:
     @property
     def number(self) -> int:
         """A number of this tile: the spot check notes another pair in each."""
-        return self.rows.start + 3 * self.columns.start
+        return int(self.rows.start + 3 * self.columns.start)
 
 
 class CellRows(RowProgram):
@@ -191,7 +191,7 @@ class CellRows(RowProgram):
         plan, (left, right) = self.plan, self.own
         self._duals: dict[Activation, Dual] = {}
         self._expect_sides: list[tuple[Side, Side]] = []
-        used = [int(node[1]) for node in plan.order if node[0] == "A"]  # type: ignore[call-overload]
+        used = [node[1] for node in plan.order if node[0] == "A"]
         for phi in plan.activations:
             mine = [plan.expects[e] for e in used if plan.expects[e].phi == phi]
             spans = [o.variances[v] for one in mine for o, v in ((left, one.one), (right, one.two))]
@@ -219,7 +219,7 @@ class CellRows(RowProgram):
         """What enters each expectation, if each reads the one before it, itself and the inputs alone."""
         plan, before, chain = self.plan, None, {}
         for node in plan.order:
-            number = int(node[1])  # type: ignore[call-overload]
+            number = node[1]
             affine = Affine.of(plan, node, before) if node[0] == "A" else None
             if affine is None or plan.expects[number].one != plan.expects[number].two:
                 return None
@@ -345,7 +345,7 @@ class CellRows(RowProgram):
             self.nodes[place, 4] = number["D", node, 0] if unknown is None else -1 - unknown
             self.nodes[place, 5] = number[node] if unknown is None else -1
             if node[0] == "A":
-                e = int(node[1])  # type: ignore[call-overload]
+                e = node[1]
                 self.nodes[place, 1:4] = [places[kind, e] for kind in ("F", "dF", "ddF")]
                 self.nodes[place, 6] = plan.expects[e].phi.parity == -1
                 self.nodes[place, 7] = len(guesses[0])
@@ -462,7 +462,7 @@ class CellRows(RowProgram):
         for node in plan.order:
             self._combine(tile, node, self.registers[node])
             if node[0] == "A":
-                e = int(node[1])  # type: ignore[call-overload]
+                e = node[1]
                 if tile.diagonal and plan.expects[e].one == plan.expects[e].two:
                     np.fill_diagonal(
                         tile.registers[self.registers[node]], self._expect_sides[e][0][tile.rows].root[0] ** 2
@@ -504,6 +504,11 @@ class CellRows(RowProgram):
         expect, (left, right) = self.plan.expects[e], self._expect_sides[e]
         rows, columns = left[tile.rows], right[tile.columns]
         a, value, slope = (tile.registers[self.registers[kind, e]][None] for kind in ("A", "F", "dF"))
+        own = tile.diagonal and expect.one == expect.two
+        if own:
+            # Samples with themselves are known.
+            a = a.copy()
+            np.fill_diagonal(a[0], 0.0)
         self._checks[expect.phi].add(rows, columns, a, value, slope, tile.number)
         dual = self._duals[expect.phi]
         if not self.tangent or dual.is_constant:
@@ -513,7 +518,6 @@ class CellRows(RowProgram):
                 tile.turned += CORRELATION_ROUNDING * slope_condition(expect.phi.shape, dual.range)
         elif self.affine is None or expect.phi.shape.pieces is None:
             # Nearly parallel pairs of straight pieces are known by their distance in a chain of expectations.
-            own = tile.diagonal and expect.one == expect.two
             tile.turned += slope_rounding(dual, rows, columns, a, diagonal=own)
 
     def _solve(self, tile: _Tile) -> None:
@@ -522,7 +526,7 @@ class CellRows(RowProgram):
         for node in plan.order:
             if node[0] == "A" and node[1] in plan.free:
                 self._combine(tile, node, self.registers[node])
-                self._expect(tile, int(node[1]), FULL)  # type: ignore[call-overload]
+                self._expect(tile, node[1], FULL)
         right, guesses = (
             np.ascontiguousarray(part[..., tile.columns]) for part in (self.bounds[1], self.guesses[1])
         )
@@ -564,8 +568,8 @@ class CellRows(RowProgram):
         corrected = False
         for node in plan.order:
             if node[0] == "A":
-                corrected |= self._correct(tile, int(node[1]))  # type: ignore[call-overload]
-                self._note(tile, int(node[1]))  # type: ignore[call-overload]
+                corrected |= self._correct(tile, node[1])
+                self._note(tile, node[1])
         for writing in range(0 if corrected else 1, len(self.writing)):
             step(WRITE, writing)
 
@@ -576,7 +580,7 @@ class CellRows(RowProgram):
             if node not in self.plan.unknown:
                 self._combine(tile, node, self.registers[node])
             if node[0] == "A":
-                one_by_one |= self._expect(tile, int(node[1]), level)  # type: ignore[call-overload]
+                one_by_one |= self._expect(tile, node[1], level)
         return one_by_one
 
     def _is_finite(self, tile: _Tile) -> bool:

@@ -143,7 +143,7 @@ class Explicit(FeedforwardModel, RowModel):
         read = cells.input()
         signal: cells.Node = read
         for layer in self.inputs:
-            entering = cells.dense(signal, layer.weight)
+            entering: cells.Node = cells.dense(signal, layer.weight)
             entering = entering + cells.dense(read, layer.inject) if layer.inject else entering
             entering = cells.bias(entering, layer.constant) if layer.constant else entering
             signal = cells.activation(entering, layer.phi)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class Own:
 
     def of_unknown(self, plan: Plan, node: Symbol, side: int) -> Array:
         """The second moment with itself of the left (0) or right (1) part of an unknown."""
-        number = int(node[1])  # type: ignore[call-overload]
+        number = node[1]
         if node[0] == "A":
             expect = plan.expects[number]
             return self.variances[expect.two if side else expect.one]
@@ -84,7 +85,7 @@ def solve_own(plan: Plan, squares: Array, *, tangent: bool) -> Own:
     )
     affine = Affine.of(plan, plan.order[0], None) if is_deq else None
     if affine is not None:
-        expect, equation = plan.expects[int(plan.order[0][1])], affine  # type: ignore[call-overload]
+        expect, equation = plan.expects[plan.order[0][1]], affine
         forcing = equation.gain * squares + equation.constant
         variances = forcing
         if equation.feedback:
@@ -96,18 +97,22 @@ def solve_own(plan: Plan, squares: Array, *, tangent: bool) -> Own:
     return _named(plan, squares, _interpolated(plan, squares, tangent))
 
 
-def _names(plan: Plan) -> list[tuple[str, object]]:
+def _names(plan: Plan) -> list[tuple[str, Any]]:
     """The columns of a table of own numbers."""
     vectors = dict.fromkeys(vector for expect in plan.expects for vector in (expect.one, expect.two))
     unknown = [node for node in plan.unknown if node[0] == "C"]
-    items = dict.fromkeys(item for node in unknown for item in plan.pairs[int(node[1])][0])  # type: ignore[call-overload]
-    named: list[tuple[str, object]] = [("slot", slot) for slot in plan.slots]
+    items = dict.fromkeys(item for node in unknown for item in plan.pairs[node[1]][0])
+    named: list[tuple[str, Any]] = [("slot", slot) for slot in plan.slots]
     return named + [("variance", vector) for vector in vectors] + [("size", item) for item in items]
 
 
 def _named(plan: Plan, squares: Array, columns: list[Array]) -> Own:
     own = Own(squares)
-    tables: dict[str, dict[object, Array]] = {"slot": own.slots, "variance": own.variances, "size": own.sizes}  # type: ignore[dict-item]
+    tables: dict[str, dict[Any, Array]] = {
+        "slot": own.slots,
+        "variance": own.variances,
+        "size": own.sizes,
+    }
     for (kind, name), column in zip(_names(plan), columns, strict=True):
         tables[kind][name] = column if kind == "slot" else np.maximum(column, 0.0)
     return own
@@ -116,16 +121,15 @@ def _named(plan: Plan, squares: Array, columns: list[Array]) -> Own:
 def _columns(plan: Plan, terms: SampleTerms, moments: Moments, count: int) -> list[Array]:
     """The columns from the terms of samples in the layout "own"."""
 
-    def column(kind: str, name: object) -> Array:
-        match kind, name:
-            case "slot", ("coefficient", vector, atom):
-                return terms.combinations[vector].get(atom, np.zeros(1))
-            case "slot", ("mean", factor, step, order):
-                return terms.mean(factor, step, order)
-            case "variance", vector:
-                return terms.variances[vector]  # type: ignore[index]
-            case _:
-                return moments.covariance(name, name)  # type: ignore[arg-type]
+    def column(kind: str, name: Any) -> Array:
+        if kind == "variance":
+            return terms.variances[name]
+        if kind == "size":
+            return moments.covariance(name, name)
+        if name[0] == "mean":
+            return terms.mean(*name[1:])
+        _, vector, atom = name
+        return terms.combinations[vector].get(atom, np.zeros(1))
 
     return [np.broadcast_to(column(*name).reshape(-1), (count,)) for name in _names(plan)]
 
@@ -148,18 +152,17 @@ def _interpolated(plan: Plan, squares: Array, tangent: bool) -> list[Array]:
                 tables[key].append(growth_of(plan.cell, Layout("own"), terms, moments).reshape(-1))
         return tables[key]
 
-    names: list[object] = [*_names(plan), *(["growth"] if tangent else [])]
-    columns = [
-        _spread(lambda p, k=k: table(p)[k], squares, (plan.cell, name)) for k, name in enumerate(names)
-    ]
+    names: list[Any] = [*_names(plan), *(["growth"] if tangent else [])]
+    columns = []
+    for number, name in enumerate(names):
+        columns.append(at_variances(_column(table, number), squares, (plan.cell, name)))
     if tangent:
         raise_growth(columns.pop())
     return columns
 
 
-def _spread(function: Callable[[Array], Array], squares: Array, key: object) -> Array:
-    """A function of the squared norm at many norms."""
-    return at_variances(lambda points: np.asarray(function(points)), squares, key)  # type: ignore[arg-type]
+def _column(table: Callable[[Array], list[Array]], number: int) -> Callable[[Array], Array]:
+    return lambda points: table(points)[number]
 
 
 __all__ = ["Affine", "Own", "solve_own"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from typing import Any
 
 from notsodeep.cells.expressions import (
     Activated,
@@ -40,9 +41,9 @@ from notsodeep.kernel_names import Kernel
 # A register: its kind, then what it belongs to. Kinds: "gram"; "A", "F", "dF", "ddF" of an expectation; "C" of a
 # combination; "U" of an unknown; lines of derivatives "D" and tangents "T"; right sides "R",
 # "RT" and the matrix "J" of linear equations, and their solution "t".
-Symbol = tuple[str, *tuple[object, ...]]
+Symbol = tuple[Any, ...]
 # What is known of a sample: ("coefficient", vector, atom) or ("mean", factor, step, order of the derivative).
-Slot = tuple[object, ...]
+Slot = tuple[Any, ...]
 GRAM: Symbol = ("gram",)
 # Numbers of unknowns up to which the fewest are looked for.
 SEARCHED = 3
@@ -174,7 +175,8 @@ class SecondMoments:
 
     def _atoms(self) -> dict[Vector, list[Atom]]:
         """The atoms of each vector; the state of a loop is an atom, at an equilibrium it is what it contains."""
-        cell, atoms = self.cell, {}
+        cell = self.cell
+        atoms: dict[Vector, list[Atom]] = {}
         for step in range(self.steps or 1):
             for number, node in enumerate(cell.nodes):
                 parts = [atoms[cell.number(parent), step] for parent in node.parents]
@@ -315,7 +317,7 @@ class SecondMoments:
         terms = [Term()]
         for k, j in pairs:
             factor, one, two = factors[k], (factors[k].argument, a[2]), (others[j].argument, b[2])
-            if factor.is_linear:
+            if factor.is_linear and isinstance(self.cell.nodes[a[1]], Gate):
                 inner = self._named(("linear", one, two), self.of_vectors(one, two), (one, two), False)
                 terms = _product(
                     [Term((factor.phi.amplitude * factor.phi.gain) ** 2)], _product(terms, inner)
@@ -481,7 +483,7 @@ def _order(plan: Plan, combined: list[Polynomial], outputs: tuple[Polynomial, ..
     for node in plan.order:
         if any(parent in moving for parent in needed[node]):
             moving.add(node)
-    plan.free = {int(node[1]) for node in plan.order if node[0] == "A" and node not in moving}  # type: ignore[call-overload]
+    plan.free = {int(node[1]) for node in plan.order if node[0] == "A" and node not in moving}
 
 
 def _renamed(term: Term, names: dict[Symbol, Symbol]) -> Term:
