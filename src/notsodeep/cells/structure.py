@@ -8,7 +8,9 @@ divide them, weights create new fields (docs/theory.md, section 17).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import combinations
+from typing import Any
 
 from notsodeep.cells.expressions import (
     Activated,
@@ -70,6 +72,7 @@ class Cell:
     """
 
     def __init__(self, step: Node, *, from_zero: bool = False) -> None:
+        self.step, self.from_zero = step, from_zero
         self.readout = step.kind if isinstance(step, Readout) else ""
         top = step.node if isinstance(step, Readout) else step
         self.nodes = nodes_of(top)
@@ -86,6 +89,10 @@ class Cell:
         state = terms[self.last] - {_STATE}
         self.contents = [part - {_STATE} | (state if _STATE in part else set()) for part in terms]
         self._check(from_zero)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Nodes are known by their identity, which does not survive pickling.
+        return partial(Cell, from_zero=self.from_zero), (self.step,)
 
     def number(self, node: Node) -> int:
         """Return the place of a node in `nodes`."""
@@ -251,4 +258,10 @@ class Cell:
         return pairs
 
 
-__all__ = ["Cell", "Factor", "Kind"]
+@lru_cache(maxsize=64)
+def cell_of(model: Any, *, from_zero: bool = False) -> Cell:
+    """Return the cell of a model with a `step`; equal models share it, and what is kept for it."""
+    return Cell(model.step, from_zero=from_zero)
+
+
+__all__ = ["Cell", "Factor", "Kind", "cell_of"]

@@ -185,9 +185,10 @@ def _along(shape: PiecewiseLinear, s1: Array, s2: Array) -> tuple[Array, Array]:
     squares = rise**2 * second + 2.0 * rise * step * first + step**2 * zeroth
     # Between the two images of a knot the terms cancel: there the square itself is integrated.
     width = bounded[:, 1:] - bounded[:, :-1]
-    points = middle[..., None] + 0.5 * width[..., None] * NARROW_POINTS
-    values = (rise[..., None] * points + step[..., None]) ** 2 * np.exp(-0.5 * np.minimum(points**2, 1400.0))
-    narrow = 0.5 * width * (values @ NARROW_WEIGHTS) / np.sqrt(2.0 * np.pi)
+    inside = np.where(width < NARROW, np.clip(middle, -40.0, 40.0), 0.0)
+    points = inside[..., None] + 0.5 * np.minimum(width, NARROW)[..., None] * NARROW_POINTS
+    values = (rise[..., None] * points + step[..., None]) ** 2 * np.exp(-0.5 * points**2)
+    narrow = 0.5 * np.minimum(width, NARROW) * (values @ NARROW_WEIGHTS) / np.sqrt(2.0 * np.pi)
     return level, np.where(width < NARROW, narrow, squares).sum(axis=1)
 
 

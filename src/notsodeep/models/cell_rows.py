@@ -32,6 +32,7 @@ from notsodeep.models.programs import (
     is_kinked,
     slope_condition,
     slope_rounding,
+    straight_rounding,
 )
 from notsodeep.models.protocol import Samples
 from notsodeep.models.spot_check import SpotCheck
@@ -509,7 +510,7 @@ class CellRows(RowProgram):
             # Samples with themselves are known.
             a = a.copy()
             np.fill_diagonal(a[0], 0.0)
-        self._checks[expect.phi].add(rows, columns, a, value, slope, tile.number)
+        largest = self._checks[expect.phi].add(rows, columns, a, value, slope, tile.number)
         dual = self._duals[expect.phi]
         if not self.tangent or dual.is_constant:
             return
@@ -517,8 +518,9 @@ class CellRows(RowProgram):
             if self.affine is None:
                 tile.turned += CORRELATION_ROUNDING * slope_condition(expect.phi.shape, dual.range)
         elif self.affine is None or expect.phi.shape.pieces is None:
-            # Nearly parallel pairs of straight pieces are known by their distance in a chain of expectations.
             tile.turned += slope_rounding(dual, rows, columns, a, diagonal=own)
+        else:
+            tile.turned += straight_rounding(dual, rows, columns, a[0], largest, tile.near)
 
     def _solve(self, tile: _Tile) -> None:
         """Newton's method for the unknowns of all pairs."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self, cast
 
 from notsodeep.cells import expressions as cells
-from notsodeep.cells.structure import Cell
+from notsodeep.cells.structure import cell_of
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.activations import activation as as_activation
@@ -144,14 +143,9 @@ class DEQ(RecurrentModel, RowModel):
         state, read = cells.dense(cells.state(), self.sigma_a2), cells.dense(cells.input(), self.sigma_b2)
         return recurrent_step(self, state, read)
 
-    @cached_property
-    def cell(self) -> Cell:
-        """The checked structure of the step."""
-        return Cell(self.step)
-
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> CellRows:
         """One equation for each pair of samples, (3.5)."""
-        return CellRows(self.cell, None, left, right, kernels)
+        return CellRows(cell_of(self), None, left, right, kernels)
 
     def unrolled(self, depth: int) -> UnrolledDEQ:
         """The DEQ cut after `depth` layers whose weights are not tied, (3.12)."""
@@ -191,7 +185,7 @@ class UnrolledDEQ(RowModel):
 
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> CellRows:
         """The step repeated, with the input injected again at every layer."""
-        return CellRows(self.deq.cell, self.depth, left, right, kernels)
+        return CellRows(cell_of(self.deq), self.depth, left, right, kernels)
 
     @property
     def activations(self) -> tuple[Activation, ...]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self, cast
 
 from notsodeep.cells import expressions as cells
-from notsodeep.cells.structure import Cell
+from notsodeep.cells.structure import cell_of
 from notsodeep.errors import InputError
 from notsodeep.gaussian.activations import Activation
 from notsodeep.gaussian.activations import activation as as_activation
@@ -149,14 +148,9 @@ class Explicit(FeedforwardModel, RowModel):
             signal = cells.activation(entering, layer.phi)
         return signal
 
-    @cached_property
-    def cell(self) -> Cell:
-        """The checked structure of the network."""
-        return Cell(self.step, from_zero=True)
-
     def prepare(self, left: Samples, right: Samples | None, kernels: tuple[Kernel, ...]) -> CellRows:
         """The layer recursion (3.11), with injection (7.9)."""
-        return CellRows(self.cell, 1, left, right, kernels, paper=EVERY)
+        return CellRows(cell_of(self, from_zero=True), 1, left, right, kernels, paper=EVERY)
 
     def to_dict(self, write: WriteActivation = activation_to_dict) -> dict[str, Any]:
         """The whole network as plain JSON values, from which `model_from_dict` makes it again.

@@ -123,6 +123,47 @@ def slope_rounding(dual: Dual, left: Side, right: Side, covariance: Array, *, di
     return worst if is_kinked(phi) else min(worst, delta * slope_condition(phi.shape, dual.range))
 
 
+def straight_rounding(
+    dual: Dual,
+    left: Side,
+    right: Side,
+    covariance: Array,
+    largest: float,
+    near: near_parallel.NearPairs | None,
+) -> float:
+    """The same for straight pieces, whose nearly parallel pairs are known by their distance.
+
+    Args:
+        dual: F and F'.
+        left: the rows.
+        right: the columns.
+        covariance: covariances (n, m) of all pairs that are needed, zero for the others.
+        largest: the largest |correlation|.
+        near: the pairs that are known by their distance.
+    """
+    if dual.is_constant:
+        return 0.0
+    angle, roots = 0.0, (left.root[0], right.root[0])
+    if near is not None and len(near.i):
+        rho = np.abs(covariance) / (roots[0][:, None] * roots[1])
+        rho[near.i, near.j] = 0.0
+        largest = float(rho.max())
+        # The distance of the images contains (√q - √q')².
+        one, two = roots[0][near.i], roots[1][near.j]
+        lost = (
+            CORRELATION_ROUNDING
+            * (2.0 * np.abs(one - two) + CORRELATION_ROUNDING * one)
+            / np.minimum(one, two)
+        )
+        angle = float(np.sqrt(lost).max())
+    width = np.sqrt(max((1.0 - largest) * (1.0 + largest), 0.0))
+    angle = max(angle, PARALLEL if width <= PARALLEL else CORRELATION_ROUNDING / width)
+    jumps = dual.phi.amplitude * dual.phi.gain * _slope_variation(dual.phi.shape, 1.0)
+    steep = [part.steep[0][~part.silent[0]] for part in (left, right)]
+    speed = np.sqrt(max(float(np.prod([part.min(initial=np.inf) for part in steep])), 1e-300))
+    return float(jumps**2 / (2.0 * np.pi) * angle / speed)
+
+
 @lru_cache(maxsize=256)
 def _slope_variation(shape: Shape, reach: float) -> float:
     """The total variation of φ' up to this distance from zero."""
