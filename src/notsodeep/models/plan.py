@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
@@ -395,14 +396,15 @@ class Plan:
 EVERY, RECURRENT = 0, 1
 
 
+@lru_cache(maxsize=64)
 def compile_plan(
     cell: Cell,
     steps: int | None,
-    kernels: Sequence[Kernel],
+    kernels: tuple[Kernel, ...],
     ends: tuple[int, int] | None = None,
     paper: int = RECURRENT,
 ) -> Plan:
-    """Compile a cell of rows.
+    """Compile a cell of rows; plans are kept, and must not be changed.
 
     Args:
         cell: the cell.
