@@ -24,6 +24,8 @@ NO_EVIDENCE = KernelInfo(0, 0.0, 0.0, 0)
 ROUNDING_OF_ONE = 1e-14
 # Rounding of a covariance and of a correlation; angle between signals below which they count as parallel.
 ROUNDING, CORRELATION_ROUNDING, PARALLEL = 4e-16, 8 * 2.0**-52, 1.5 * np.sqrt(ROUNDING_OF_ONE)
+# Angles from a kink beyond which it is not felt.
+KINK_REACH = 10.0
 # Standard deviations over which the variation of φ' is taken, and the number of points.
 VARIED, POINTS = 9.0, 4001
 
@@ -148,20 +150,26 @@ def straight_rounding(
         rho = np.abs(covariance) / (roots[0][:, None] * roots[1])
         rho[near.i, near.j] = 0.0
         largest = float(rho.max())
-        # The distance of the images contains (√q - √q')².
-        one, two = roots[0][near.i], roots[1][near.j]
-        lost = (
-            CORRELATION_ROUNDING
-            * (2.0 * np.abs(one - two) + CORRELATION_ROUNDING * one)
-            / np.minimum(one, two)
-        )
-        angle = float(np.sqrt(lost).max())
+        angle = _lost_angle(dual.phi, roots[0][near.i], roots[1][near.j], near.angle)
     width = np.sqrt(max((1.0 - largest) * (1.0 + largest), 0.0))
     angle = max(angle, PARALLEL if width <= PARALLEL else CORRELATION_ROUNDING / width)
     jumps = dual.phi.amplitude * dual.phi.gain * _slope_variation(dual.phi.shape, 1.0)
     steep = [part.steep[0][~part.silent[0]] for part in (left, right)]
     speed = np.sqrt(max(float(np.prod([part.min(initial=np.inf) for part in steep])), 1e-300))
     return float(jumps**2 / (2.0 * np.pi) * angle / speed)
+
+
+def _lost_angle(phi: Activation, one: Array, two: Array, known: Array) -> float:
+    """How far rounding may turn pairs with standard deviations `one` and `two` whose distance is known.
+
+    Their distance contains (√q - √q')². A kink counts if both see it within the angle; angles that are known are exact.
+    """
+    knots = np.array(phi.kinks)[:, None]
+    lost = np.sqrt(
+        CORRELATION_ROUNDING * (2.0 * np.abs(one - two) + CORRELATION_ROUNDING * one) / np.minimum(one, two)
+    )
+    seen = (np.abs(knots / one - knots / two) <= KINK_REACH * lost).any(axis=0) & ~np.isfinite(known)
+    return float(np.where(seen, lost, 0.0).max(initial=0.0))
 
 
 @lru_cache(maxsize=256)
