@@ -58,8 +58,8 @@ class KernelInfo(Shown):
         residual: worst residual of the pair equation Λ = σ_a² F(Λ) + …, relative to √(Λ_ii Λ_jj).
         error_bound: bound on the error of any entry, relative to √(G_ii G_jj): truncation of the series (proved), error
             of a table (measured) and residual, divided by 1 - σ_a² max F'.  What rounding of the Gram matrix does to
-            nearly parallel rows is in it for cells and for activations with kinks, but not for smooth activations of
-            other models at large norms.
+            nearly parallel rows is in it for cells and for activations with kinks, but not for DEQs and explicit
+            networks at large norms whose activations are smooth or have kinks away from zero.
             Of images it bounds the conjugate kernel, relative to √(H_ii H_jj) with the conjugate kernel H of the same
             model with the readout "flatten": pooling leaves less on the diagonal.
         fallback_pairs: pairs that the fast path could not bound and that were computed by closed form or quadrature.

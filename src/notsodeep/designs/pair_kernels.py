@@ -34,6 +34,10 @@ MOST_PAIRS, MOST_ENTRIES, FEWEST_PAIRS = 600, 30_000, 12
 _GOLDEN = 0.6180339887498949
 
 
+# S and E1.
+_SQUARES = second_moment, derivative_second_moment
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Pairs of rows, each of them one entry.
@@ -293,6 +297,12 @@ class PairKernels:
 
     def _moments(self, q: Array) -> Array:
         """M_0, S, E1 and, without a closed form of F, the Mehler coefficients at each variance."""
+        if self.phi.shape.is_homogeneous and not self.phi.offset:
+            # They are powers: a table over many decades would lose digits.
+            unit = np.array([1.0])
+            mean = mehler(self.phi, unit, 1)[0, 0] * np.sqrt(q)
+            second, steep = (float(moment(self.phi, unit)[0]) for moment in _SQUARES)
+            return np.column_stack([mean, second * q, np.full_like(q, steep)])
         low, high = math.log(float(q.min())), math.log(float(q.max()))
         known = self._range
         if not self._series.size or low < known.low or high > known.high:
@@ -311,9 +321,5 @@ class PairKernels:
         slopes = np.arange(coefficients.shape[1]) * coefficients**2
         left = np.cumsum(slopes[:, ::-1], axis=1)[:, ::-1] > _NEGLIGIBLE * slopes.sum(axis=1, keepdims=True)
         terms = max(int(left.any(axis=0).sum()), 1)
-        columns = [
-            coefficients[:, 0],
-            second_moment(self.phi, nodes),
-            derivative_second_moment(self.phi, nodes),
-        ]
+        columns = [coefficients[:, 0], *(moment(self.phi, nodes) for moment in _SQUARES)]
         return chebyshev_coefficients(np.column_stack([*columns, coefficients[:, :terms]]))

@@ -73,7 +73,8 @@ class CellModel:
         if self.cell.samples == "rows":
             if Kernel.NTK_PAPER in kernels and self.shorthand is None:
                 raise InputError(
-                    f"The kernel {Kernel.NTK_PAPER.value!r} is not defined for general cells: it is the papers', of a DEQ. Use 'ntk'."
+                    f"The kernel {Kernel.NTK_PAPER.value!r} is not defined for general cells: it is the papers', of a "
+                    "DEQ. Use 'ntk'."
                 )
             return CellRows(self.cell, self.steps, left, right, kernels)
         if self.shorthand is not None:

@@ -510,7 +510,7 @@ class CellRows(RowProgram):
             # Samples with themselves are known.
             a = a.copy()
             np.fill_diagonal(a[0], 0.0)
-        largest = self._checks[expect.phi].add(rows, columns, a, value, slope, tile.number)
+        noted = self._checks[expect.phi].add(rows, columns, a, value, slope, tile.number)
         dual = self._duals[expect.phi]
         if not self.tangent or dual.is_constant:
             return
@@ -520,7 +520,7 @@ class CellRows(RowProgram):
         elif self.affine is None or expect.phi.shape.pieces is None:
             tile.turned += slope_rounding(dual, rows, columns, a, diagonal=own)
         else:
-            tile.turned += straight_rounding(dual, rows, columns, a[0], largest, tile.near)
+            tile.turned += straight_rounding(dual, noted, a[0], tile.near, rows, columns)
 
     def _solve(self, tile: _Tile) -> None:
         """Newton's method for the unknowns of all pairs."""

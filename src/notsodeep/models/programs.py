@@ -126,37 +126,35 @@ def slope_rounding(dual: Dual, left: Side, right: Side, covariance: Array, *, di
 
 
 def straight_rounding(
-    dual: Dual,
-    left: Side,
-    right: Side,
-    covariance: Array,
-    largest: float,
-    near: near_parallel.NearPairs | None,
+    dual: Dual, noted: Array, covariance: Array, near: near_parallel.NearPairs | None, left: Side, right: Side
 ) -> float:
-    """The same for straight pieces, whose nearly parallel pairs are known by their distance.
+    """The same for straight pieces, whose nearly parallel pairs are known by their distance: from a few extreme pairs.
 
     Args:
         dual: F and F'.
+        noted: variances, covariances, F and F' of pairs with extreme variances and correlations, (5, pairs).
+        covariance: covariances (n, m) of all pairs that are needed, zero for the others.
+        near: the pairs that are known by their distance.
         left: the rows.
         right: the columns.
-        covariance: covariances (n, m) of all pairs that are needed, zero for the others.
-        largest: the largest |correlation|.
-        near: the pairs that are known by their distance.
     """
-    if dual.is_constant:
+    phi, pieces = dual.phi, dual.phi.shape.pieces
+    if dual.is_constant or pieces is None:
         return 0.0
-    angle, roots = 0.0, (left.root[0], right.root[0])
+    jumps = (float(np.abs(pieces.weights).sum()) * phi.amplitude * phi.gain) ** 2 / (2.0 * np.pi)
+    steep = [part.steep[0][~part.silent[0]].min(initial=np.inf) for part in (left, right)]
+    largest, turned = float(np.abs(noted[2] / np.sqrt(np.maximum(noted[0] * noted[1], 1e-300))).max()), 0.0
     if near is not None and len(near.i):
-        rho = np.abs(covariance) / (roots[0][:, None] * roots[1])
-        rho[near.i, near.j] = 0.0
-        largest = float(rho.max())
-        angle = _lost_angle(dual.phi, roots[0][near.i], roots[1][near.j], near.angle)
-    width = np.sqrt(max((1.0 - largest) * (1.0 + largest), 0.0))
-    angle = max(angle, PARALLEL if width <= PARALLEL else CORRELATION_ROUNDING / width)
-    jumps = dual.phi.amplitude * dual.phi.gain * _slope_variation(dual.phi.shape, 1.0)
-    steep = [part.steep[0][~part.silent[0]] for part in (left, right)]
-    speed = np.sqrt(max(float(np.prod([part.min(initial=np.inf) for part in steep])), 1e-300))
-    return float(jumps**2 / (2.0 * np.pi) * angle / speed)
+        one, two = left.root[0], right.root[0]
+        turned = _lost_angle(phi, one[near.i], two[near.j], near.angle)
+        others = np.abs(covariance) / (one[:, None] * two)
+        others[near.i, near.j] = 0.0
+        largest = float(others.max())
+    if phi.shape.is_homogeneous:
+        # Of other kinks only those are felt that are within a standard deviation or so: that is not counted.
+        rho = min(largest, 1.0 - near_parallel.CLOSE)
+        turned += CORRELATION_ROUNDING / np.sqrt((1.0 - rho) * (1.0 + rho))
+    return float(jumps * turned / max(np.sqrt(steep[0] * steep[1]), 1e-300))
 
 
 def _lost_angle(phi: Activation, one: Array, two: Array, known: Array) -> float:

@@ -175,8 +175,8 @@ class SpotCheck:
 
     def add(
         self, left: Side, right: Side, covariance: Array, value: Array, slope: Array, number: int = 0
-    ) -> float:
-        """Note the extreme pairs of a stack of tiles and one at random; returns the largest |correlation|.
+    ) -> Array:
+        """Note the extreme pairs of a stack of tiles and one at random, and return them.
 
         Args:
             left: the rows.
@@ -187,11 +187,11 @@ class SpotCheck:
             number: of this tile among all: another pair in each, and the same one in every run.
         """
         if self.phi.amplitude == 0.0 or self.phi.gain == 0.0:
-            return 0.0
+            return np.zeros((5, 1))
         chance = (12_345 + 7919 * number) % covariance.size
         noted = _noted(left.root, right.root, covariance, value, slope, chance)
         self.parts.append(noted)
-        return float(np.abs(noted[2] / np.maximum(np.sqrt(noted[0]) * np.sqrt(noted[1]), 1e-300)).max())
+        return np.asarray(noted)
 
     def differences(self, count: int, bound: float) -> tuple[Array, int]:
         """Differences of at most `count` pairs, the extreme ones of all tiles and some at random, from F and F'.
