@@ -255,6 +255,9 @@ class CellRows(RowProgram):
     def _number_registers(self) -> None:
         """A number for each register; of a loop those that are not needed any more are used again."""
         plan = self.plan
+        self._lines: dict[Symbol, list[Symbol]] = {}
+        for line in (line for lines in plan.tangent_lines.values() for line in lines):
+            self._lines.setdefault(line[1], []).append(line)
         self.registers: dict[Symbol, int] = {GRAM: 0} | {("U", k): 1 + k for k in range(len(plan.unknown))}
         self.registers |= {node: self.registers["U", k] for k, node in enumerate(plan.unknown)}
         if plan.unknown:
@@ -294,10 +297,7 @@ class CellRows(RowProgram):
             if node[0] == "A":
                 operations += [((kind, node[1]), [node]) for kind in ("F", "dF")]
             operations += [
-                (line, _registers_of(plan.polynomials[line]))
-                for lines in plan.tangent_lines.values()
-                for line in lines
-                if line[1] == node
+                (line, _registers_of(plan.polynomials[line])) for line in self._lines.get(node, [])
             ]
         results = [
             (("out", kernel), _registers_of(plan.polynomials["out", kernel])) for kernel in self.kernels
@@ -310,12 +310,13 @@ class CellRows(RowProgram):
                 # F and F' are written together.
                 last["F", node[1]] = max(last["F", node[1]], last["dF", node[1]])
                 last["A", node[1]] = max(last["A", node[1]], last["F", node[1]])
+        ending: dict[int, list[Symbol]] = {}
+        for name, end in last.items():
+            ending.setdefault(end, []).append(name)
         free: list[int] = []
         self.count = 1
         for place, (name, _) in enumerate(operations):
-            free += [
-                places[old] for old, end in last.items() if end == place - 1 and old in places and old != GRAM
-            ]
+            free += [places[old] for old in ending.get(place - 1, []) if old in places and old != GRAM]
             if name not in places:
                 places[name] = free.pop() if free else self.count
                 self.count = max(self.count, places[name] + 1)
@@ -471,10 +472,8 @@ class CellRows(RowProgram):
                 self._expect(tile, e, WRITE)
                 self._correct(tile, e)
                 self._note(tile, e)
-            for lines in plan.tangent_lines.values():
-                for line in lines:
-                    if line[1] == node:
-                        self._combine(tile, line, self.registers[line])
+            for line in self._lines.get(node, []):
+                self._combine(tile, line, self.registers[line])
         for kernel, place in self.outputs.items():
             self._combine(tile, ("out", kernel), place)
 
