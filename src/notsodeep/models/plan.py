@@ -416,8 +416,10 @@ def compile_plan(
     moments = SecondMoments(cell, steps)
     one, two = ends or ((steps or 1), (steps or 1))
     # Step by step, so that no second moment is derived through many others at once.
-    for step in range(max(one, two) - 1):
-        for other in range(step + 1) if cell.reads_state[cell.last] else (step,):
+    for back in range(min(one, two) - 1, 0, -1):
+        moments.of_vectors((cell.last, one - 1 - back), (cell.last, two - 1 - back))
+    for step in range(max(one, two) - 1 if cell.reads_state[cell.last] else 0):
+        for other in range(step + 1):
             moments.of_vectors((cell.last, step), (cell.last, other))
             moments.of_vectors((cell.last, other), (cell.last, step))
     out = moments.of_vectors((cell.last, one - 1), (cell.last, two - 1))
