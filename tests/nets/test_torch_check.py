@@ -55,7 +55,7 @@ def test_the_refusal_names_the_ratio_of_second_moments() -> None:
 def test_honest_cells_are_read(name: str, width: int) -> None:
     torch.manual_seed(width)
     module = HONEST[name](width)
-    cells.from_torch(module, *examples(module, width))
+    assert cells.from_torch(module, *examples(module, width)).cell.weighted
 
 
 def test_the_module_its_arguments_and_random_numbers_are_left_alone() -> None:
