@@ -150,8 +150,8 @@ def straight_rounding(
         others = np.abs(covariance) / (one[:, None] * two)
         others[near.i, near.j] = 0.0
         largest = float(others.max())
-    if phi.shape.is_homogeneous:
-        # Of other kinks only those are felt that are within a standard deviation or so: that is not counted.
+    if phi.shape.is_homogeneous or near is not None:
+        # Of kinks away from zero only beside nearly parallel pairs: elsewhere they are hardly felt.
         rho = min(largest, 1.0 - near_parallel.CLOSE)
         turned += CORRELATION_ROUNDING / np.sqrt((1.0 - rho) * (1.0 + rho))
     return float(jumps * turned / max(np.sqrt(steep[0] * steep[1]), 1e-300))
